@@ -125,7 +125,7 @@ class BankRows:
     room: Room | None = field(default=None, repr=False, compare=False)
 
     def appended(self, X: Floats, label: int, clusters: Ints, seed: int) -> BankRows:
-        """Add rows for one label or the background; with groups, the new rows form one group."""
+        """Add rows to one label or to the background; with groups, the new rows form one group."""
         together = self.together
         if together is not None:
             together = np.append(together, np.full(len(X), together.max() + 1))
@@ -243,7 +243,7 @@ def check_background(X: Floats, background: Floats) -> None:
 
 
 def numbered_labels(y: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
-    """Return the sorted labels and each row's label index; reject labels that cannot be sorted."""
+    """Return the sorted labels and the label number of each row; reject labels without an order."""
     try:
         classes, labels = np.unique(y, return_inverse=True)
     except TypeError as error:
@@ -256,7 +256,7 @@ def numbered_labels(y: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
 
 
 def warn_of_shared_rows(X: Floats, labels: Ints, classes: NDArray[Any]) -> None:
-    """Warn about identical rows with two labels, which the model cannot distinguish."""
+    """Warn about equal rows with different labels, which no model can tell apart."""
     order = np.argsort(X[:, 0], kind="stable")
     first = X[order, 0]
     same = np.append(first[1:] == first[:-1], False)
@@ -293,7 +293,7 @@ def check_kind(classes: NDArray[Any], label: Any) -> NDArray[Any]:
 def missed_share(
     solved: SolvedLabel, density: Mixture | Blend, pool: Pool, threshold: float | None
 ) -> float | None:
-    """Estimate the share of a one-row label's rows that a threshold would miss, or return None."""
+    """Estimate the share of rows that a threshold misses for a label with one row, if possible."""
     few = pseudo_positives(solved.subspace)
     if few is None or threshold is None:
         return None
@@ -304,7 +304,7 @@ def missed_share(
 def check_template(
     template: BaseEstimator, groups: ArrayLike | None, background: MatrixLike | None
 ) -> None:
-    """Check the estimator that is copied for each label, and its parameters."""
+    """Check the estimator that the bank copies for each label."""
     inner: Any = template
     while isinstance(inner, (Pipeline, PCSDACV, MixtureVerifier, GridSearchCV, RandomizedSearchCV)):
         inner = final_of(inner) if isinstance(inner, Pipeline) else template_of(inner)
@@ -344,6 +344,6 @@ def check_template(
 
 
 def listed(classes: NDArray[Any]) -> str:
-    """List labels for a message, showing only the first few if there are many."""
+    """List labels for a message; if there are many, only the first few."""
     shown = classes[:8].tolist()
     return str(shown) if len(classes) <= 8 else f"{str(shown)[:-1]}, ...] ({len(classes)} labels)"

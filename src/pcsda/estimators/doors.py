@@ -1,4 +1,4 @@
-"""The threshold for naming a row in open-set identification with a bank (MATH 17, 18)."""
+"""The threshold above which a bank names a row, so that strangers stay unnamed (MATH 17, 18)."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ MANY_MISSES = 0.9
 
 @dataclass(frozen=True)
 class Door:
-    """Best scores of rows treated as strangers.
+    """Scores that choose a bank's threshold.
+
+    Rows of the bank serve as strangers when all rows of their label are left out.
 
     Attributes
     ----------
     best : array of shape (n,)
-        Best score of each row.
+        Best score of each stranger's row among the other labels.
     identity : array of shape (n,)
-        True identity of each row.
+        The label, or the background block, that each row belongs to.
     own : array of shape (m,)
         Scores of left-out rows for their own labels.
     n_met : float
@@ -53,7 +55,8 @@ class Door:
     def choose(self, rate: float, n_labels: int, *, quiet: bool = False) -> Threshold:
         """Choose the threshold at which a share `rate` of strangers is accepted by some label.
 
-        The chance that no label accepts a stranger falls as the number of labels grows.
+        With more labels, it is more likely that one of them accepts a stranger. The threshold
+        allows for the difference between the number of labels met and `n_labels`.
         """
         check_criterion(rate, None, None, 1.0, 1.0)
         people = len(np.unique(self.identity))

@@ -1,4 +1,4 @@
-"""Left-out scores for each setting in a grid, using as few factorisations as possible."""
+"""Left-out scores of every setting in a grid, from as few factorisations as possible."""
 
 from __future__ import annotations
 
@@ -63,10 +63,18 @@ class Cell:
 class Data:
     """Training rows with their labels, weights and groups.
 
-    Bandwidths, ridges and the two steps of a search share what does not depend on them: `inputs`
-    holds the division in input space for each K, `squares` the squared distances among the rows,
-    and from the rows to score to these, `wide` the inner products of wide rows, and `folds` the
-    same for each fold.
+    The last four attributes are caches, which all bandwidths, ridges and steps of a search share.
+
+    Attributes
+    ----------
+    inputs : dict
+        The division in input space for each K.
+    squares : list
+        Squared distances among the rows, and from the rows to be scored to these rows.
+    wide : list
+        Inner products of wide rows.
+    folds : dict
+        The data of each fold.
     """
 
     X: Any
@@ -83,7 +91,7 @@ class Data:
     folds: dict[int, Data] = field(default_factory=dict)
 
     def fold(self, number: int, rows: Ints) -> Data:
-        """Return the training rows of a fold; if there are few, they are kept with their caches."""
+        """Return the training rows of a fold; if there are few, keep them and their caches."""
         if len(self.X) > MOST_SQUARES:
             return self.take(rows)
         if number not in self.folds:
@@ -91,18 +99,18 @@ class Data:
         return self.folds[number]
 
     def mapped(self, X: Any) -> Data:
-        """Return the data with other rows, such as those of a map, and nothing known of them."""
+        """Return the data with another X, such as the output of a map, and empty caches."""
         known = (self.y, self.positive, self.weights, self.subclass_labels, self.index)
         return Data(X, *known, together=self.together)
 
     def counted(self) -> Data:
-        """Return only the rows with positive weight; the others are ignored."""
+        """Return the data without the rows of weight zero."""
         if self.weights is None or self.weights.all():
             return self
         return self.take(np.flatnonzero(self.weights))
 
     def take(self, rows: Ints) -> Data:
-        """Return the data for the given rows only."""
+        """Return the data of the given rows only, with empty caches."""
         labels = None if self.subclass_labels is None else np.asarray(self.subclass_labels)[rows]
         X = self.X[np.ix_(rows, rows)] if self.pairwise else self.X[rows]
         part = X, self.y[rows], self.positive[rows], some(self.weights, rows), labels
@@ -172,7 +180,7 @@ class GridRows:
     kernel: Kernel | None = None
 
     def path(self, factor: Factor, groups: Ints, dims: list[int]) -> dict[int, Array]:
-        """Return decision values at each d for one division, for left-out or for the other rows."""
+        """Return the decision values of the rows to score for one division, at each d."""
         found = factor.solve(groups, max(dims), leave_out=self.leave)
         z = None if self.others is None else found.project(self.others)
         values, fitted = {}, None
@@ -189,7 +197,7 @@ class GridRows:
 
 
 def _kernel_values(kernel: Kernel, data: Data, others: Any) -> tuple[Array, Array | None]:
-    """Return the rows' kernel matrix, and kernel values between the others and the rows."""
+    """Return the kernel matrix of the rows, and kernel values of the others with the rows."""
     X = data.X
     if kernel.metric != "rbf" or len(X) > MOST_SQUARES:
         check_memory(len(X), 4)
@@ -207,7 +215,7 @@ MakeRows = Callable[[Any, Data, Any, int], GridRows]
 
 
 def grid_rows(model: PCSDA | KernelPCSDA, data: Data, others: Any, seed: int) -> GridRows:
-    """Prepare a fold for a linear or kernel estimator; `others` are the rows to score."""
+    """Prepare a fold; `others` are the rows to score, None means each training row, left out."""
     X, weights = data.X, data.weights
     whole = rows_of(X, data.positive, weights, seed)
     if not isinstance(model, KernelPCSDA) and X.shape[1] > X.shape[0]:
@@ -258,9 +266,10 @@ def left_out_scores(
     parallel: Parallel,
     make_rows: MakeRows = grid_rows,
 ) -> Iterator[tuple[list[int], Any, Array]]:
-    """Yield setting indices, test rows and scores; test rows None means left-out training rows.
+    """Yield the numbers of some settings, their test rows and their scores.
 
-    `make_rows` prepares each fold; it may return rows that are already factorised.
+    Test rows of None mean that each training row was left out. `make_rows` prepares each fold; it
+    may return rows that are already factorised.
     """
     of_gamma: dict[Any, list[int]] = {}
     for number, cell in enumerate(grid):
@@ -286,7 +295,7 @@ def left_out_scores(
 def _one_fold(
     source: GridRows, grid: list[Cell], numbers: list[int], parallel: Parallel
 ) -> Iterator[tuple[list[int], Array]]:
-    """Yield scores for all settings with one bandwidth, using one set of training rows."""
+    """Yield the scores of one fold for all settings with one bandwidth, ridge by ridge."""
     counts = list(dict.fromkeys(grid[i].n_subclasses for i in numbers))
     groups = dict(zip(counts, parallel(delayed(source.groups)(k) for k in counts), strict=True))
     ridges = list(dict.fromkeys(grid[i].regularization for i in numbers))
@@ -305,6 +314,6 @@ def _one_fold(
 
 
 def _prepare(factor: Any) -> None:
-    """Compute what all divisions share, before several threads ask for it at once."""
+    """Compute what all divisions share before several threads use it at once."""
     for name in ("norms", "diagonal"):
         getattr(factor, name, None)

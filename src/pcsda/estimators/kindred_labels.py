@@ -33,14 +33,15 @@ from .ratios import bounded, narrowed, too_large
 from .side import FARTHEST_SINGLE, STEP_BYTES, LabelModel, Projection
 from .spaces import PlainSpace, Space
 
-# Fewer labels show too little about the differences between labels.
+# Fewer labels show too little of how labels differ.
 LEAST_LABELS = 10
-# From this many rows per label on, clusters separate labels better, unless labels are many.
+# From this many rows per label on, clusters separate labels better, unless there are many labels.
 MANY_ROWS, MANY_LABELS = 50, 100
-# Rows are scaled to unit length if this lowers the left-out losses by more than this many nats, or
-# if labels have one row, the reciprocal of the degrees of freedom of the tails by more than this.
+# Rows are scaled to unit length if this lowers the left-out losses by more than the first number of
+# nats. If labels have one row, it must lower the reciprocal of the tails' degrees of freedom by
+# more than the second number.
 LEAST_GAIN, LIGHTER_TAILS = 0.03, 0.02
-# If there are more labels, this many decide whether rows are scaled.
+# At most this many labels decide whether rows are scaled.
 CHOICE_LABELS = 300
 # What stays the same when rows change, until `refresh`: numbers, arrays and scores of strangers.
 SETTLED = (
@@ -52,8 +53,8 @@ SETTLED = (
 def are_kindred(settings: Settings, X: Floats, labels: Ints) -> bool:
     """Return whether labels should share two covariances instead of clusters (MATH 18).
 
-    With many labels of few rows each, the labels themselves show how one differs from another, and
-    k-means would mix them. With few labels of many rows each, clusters describe the rest better.
+    Many labels with few rows each show by themselves how labels differ, and k-means would mix them.
+    For few labels with many rows each, clusters describe the negatives better.
     """
     template, sizes = settings.template, np.bincount(labels)
     if not can_pool(settings, X, labels) or len(sizes) < LEAST_LABELS:
@@ -67,7 +68,7 @@ def are_kindred(settings: Settings, X: Floats, labels: Ints) -> bool:
 
 @dataclass(frozen=True)
 class Shared:
-    """What all labels share, given the current rows: the axes and the variances along them.
+    """What all labels share: the axes, and the variances and means along them.
 
     Attributes
     ----------
@@ -75,7 +76,7 @@ class Shared:
     centre : array of shape (D,)
         Mean of the labels; zero for kernel values.
     origin : array of shape (q,)
-        Offset subtracted from projected kernel values.
+        Offset to subtract from projected kernel values.
     values : array of shape (q,)
         Variances between labels.
     means : array of shape (C, q)
@@ -93,7 +94,7 @@ class Shared:
 
     @classmethod
     def of(cls, kindred: Kindred, space: Space, X: Floats) -> Shared:
-        """Express the covariances in input space or, for a kernel, in terms of kernel values."""
+        """Express the axes in input space or, for a kernel, on kernel values."""
         centre = space.mean(kindred.centre) if space.kernel is None else np.zeros(X.shape[1])
         axes = np.ascontiguousarray(space.axes(kindred.axes), X.dtype)
         origin = kindred.centre @ kindred.axes
@@ -102,7 +103,7 @@ class Shared:
 
 @dataclass(frozen=True)
 class Trial:
-    """Labels fitted to rows as they are or at unit length."""
+    """A fit of all labels, with rows as they are or at unit length."""
 
     space: Space
     variance: float
@@ -119,7 +120,7 @@ class Trial:
         *,
         ridges: Sequence[float] | None = None,
     ) -> Trial:
-        """Fit all labels, optionally with a given ridge and kernel; see `fit_kindred`."""
+        """Fit all labels; the ridge and the kernel may be given. See `fit_kindred`."""
         space = space_for(settings, unit_rows(rows.X) if unit else rows.X, kernel)
         variance = _variance(space.features)
         if ridge is None and (_single(rows) or not settings.auto_ridge):
@@ -195,7 +196,7 @@ class KindredLabels:
 
     @property
     def law(self) -> Predictive:
-        """The predictive distributions."""
+        """The predictive distributions of labels and strangers."""
         return Predictive(self.shared.values, self.tail)
 
     def state(self) -> dict[str, Any]:
@@ -211,7 +212,7 @@ class KindredLabels:
         kernel: Kernel | None = None,
         unit: bool | None = None,
     ) -> KindredLabels:
-        """Fit all labels, optionally with a given ridge, kernel and scaling of rows.
+        """Fit all labels; the ridge, the kernel and the scaling of rows may be given.
 
         Raises
         ------
@@ -244,7 +245,7 @@ class KindredLabels:
         return cls(*held, unit=unit, solve=lambda: shared, sums=sums)
 
     def scaled(self, X: Floats) -> Floats:
-        """Return rows as the labels see them: as they are, or at unit length."""
+        """Return rows at unit length if the bank scales rows, otherwise as they are."""
         return unit_rows(X) if self.unit else X
 
     @cached_property
@@ -317,21 +318,24 @@ class KindredLabels:
         return make_pipeline(Normalizer().fit(rows.X[:1]), model) if self.unit else model
 
     def _current(self, rows: BankRows) -> Floats:
-        """Return the current rows as a kernel sees them; a linear model needs only their shape."""
+        """Return the current rows, scaled for a kernel; a linear model needs only their shape."""
         if self.kernel is None:
             return rows.X
         known = self._held if self.support is rows.X else None
         return self.scaled(rows.X) if known is None else known
 
     def prepared(self, rows: BankRows) -> Prepared:
-        """Return the rows' factorisation with labels as subclasses, computed on first use."""
+        """Return the rows factorised with labels as subclasses, computed when first needed."""
         if self._prepared is None:
             by_label = replace(rows, X=self.scaled(rows.X), clusters=alone(rows.labels))
             self._prepared = prepare(self.settings, by_label, self.ridge, self.kernel)
         return self._prepared
 
     def _label(self, rows: BankRows, place: int) -> tuple[LabelModel, Array]:
-        """Return one label's model on the axes of its own criterion, and its mean's shift there."""
+        """Return a label's model on the axes of its own criterion.
+
+        Also return the shift of its mean along them, from the posterior mean to the mean of rows.
+        """
         shared, means = self.shared, self.shared.means
         if np.any(rows.labels < 0):
             unknown = self.project(self.scaled(rows.X[rows.labels < 0])).astype(np.float64)
@@ -420,7 +424,7 @@ class KindredLabels:
         return found
 
     def _moved(self, change: Change) -> LabelSums:
-        """Return the current rows' statistics, updated in closed form if earlier ones are known."""
+        """Return the statistics of the current rows, updated in closed form if possible."""
         sums, rows = self._sums, change.rows
         if sums is None:
             return LabelSums.of(self.scaled(rows.X), rows.labels)
@@ -448,11 +452,12 @@ def _follows_rows(template: Any) -> bool:
 def _prefers_unit(settings: Settings, rows: BankRows) -> bool:
     """Return whether unit length makes left-out rows clearly easier to tell from strangers.
 
-    Strangers count with their best scores and with those for random labels: the first decide who is
-    named, and the second show a difference even if hardly anybody can be.
+    Two losses are added, one for the best scores of strangers and one for their scores for random
+    labels. The best scores decide who is named; the others show a difference even if the bank can
+    name hardly anybody.
 
-    No row can be left out of a label with one row. There, heavy tails that unit length removes are
-    taken as a sign that lengths vary from row to row; a kernel follows the rows themselves.
+    Labels with one row have no left-out rows. In such a bank, lengths are taken to vary from row to
+    row if unit length makes heavy tails lighter; a kernel bank then does as a linear one would.
     """
     template, single = settings.template, _single(rows)
     if not _follows_rows(template):
@@ -472,7 +477,7 @@ def _prefers_unit(settings: Settings, rows: BankRows) -> bool:
 
 
 def _some_labels(rows: BankRows, seed: int, least: int) -> BankRows:
-    """Return all rows, or those of some labels with at least `least` rows if labels are many."""
+    """Return all rows or, if there are many labels, those of some with at least `least` rows."""
     counts = np.bincount(rows.labels[rows.labels >= 0])
     if len(counts) <= CHOICE_LABELS:
         return rows
@@ -484,7 +489,7 @@ def _some_labels(rows: BankRows, seed: int, least: int) -> BankRows:
 
 
 def _check_room(rows: BankRows) -> None:
-    """Reject a number of labels that does not fit in memory."""
+    """Reject more labels than fit in memory, before allocating anything."""
     count, width = int(rows.labels.max()) + 1, rows.X.shape[1]
     axes = min(count - 1, *rows.X.shape)
     # Label means, for all rows and for a fold, on the axes and whitened.

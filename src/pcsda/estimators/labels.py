@@ -1,4 +1,4 @@
-"""Estimators for the labels of a pooled bank, each built on request."""
+"""Estimators for the labels of a bank that share a calibration, built when first needed."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Source:
 
 
 def estimator_of(source: Source, place: int) -> Any:
-    """Build the estimator for one label, as if it had been fitted separately."""
+    """Build the estimator for one label; it has all attributes that a separate fit would set."""
     label, shared = source.label, source.prepared.shared
     model = clone(source.template)
     model.classes_ = np.array([False, True])
@@ -123,7 +123,7 @@ def estimator_of(source: Source, place: int) -> Any:
 
 
 def _numbers(held: Floats, training: Floats) -> Ints:
-    """Return the training-row index of each row that a kernel needs; -1 for removed rows."""
+    """Return the number of each held row among the training rows; -1 if it was removed."""
     if held.base is training and len(held) == len(training):
         return np.arange(len(held))
     known = {row.tobytes(): number for number, row in enumerate(training)}
@@ -149,7 +149,7 @@ def _subspace(source: Source, place: int) -> Subspace:
 def left_out_scores(source: Source, place: int) -> tuple[Array, Array | None]:
     """Return left-out log-likelihood ratios of the training rows; NaN if a row was not left out.
 
-    If the left-out rows are a sample, also return how many rows each one represents.
+    If the left-out rows are a sample, also return how many rows each of them represents.
     """
     shared, n_components = source.prepared.shared, len(source.label.eigenvalues)
     (solved,) = solve_labels(shared, np.array([place]), n_components)
@@ -167,7 +167,7 @@ def left_out_scores(source: Source, place: int) -> tuple[Array, Array | None]:
 
 
 def on_support(model: LabelModel, index: Ints, size: int) -> LabelModel:
-    """Expand training-row coefficients to cover all rows that the kernel needs."""
+    """Spread coefficients of the training rows over all rows that the kernel needs."""
     axes: Floats = np.zeros((len(model.axes), size), model.axes.dtype)
     axes[:, index] = model.axes
     return replace(model, axes=axes)

@@ -55,7 +55,7 @@ class Modes:
 class Rows:
     """Checked training rows with labels, weights and groups.
 
-    Methods other than `take` need rows of positive weight.
+    All methods except `take` require that every row has positive weight.
     """
 
     template: Any
@@ -77,13 +77,13 @@ class Rows:
 
     @cached_property
     def features(self) -> Any:
-        """Rows as a pipeline's last step receives them; modes are found in this space."""
+        """The rows as the last step of a pipeline receives them; modes are found among these."""
         if not isinstance(self.template, Pipeline) or len(self.template) == 1:
             return self.X
         return clone(self.template[:-1]).fit(self.X, self.y).transform(self.X)
 
     def divide(self, count: int) -> Ints:
-        """Return the mode of each row, -1 for negatives; positives in one group share a mode."""
+        """Return the mode of each row, -1 for negatives; positives of one group share a mode."""
         modes = np.where(self.positive, 0, -1)
         if count == 1:
             return modes
@@ -141,9 +141,10 @@ class Rows:
         return self._in_folds(lambda train: self.fit(fitted.modes, train))
 
     def anew(self, count: int) -> Array:
-        """Return cross-validated combined ratios, with `count` modes found anew without each fold.
+        """Return cross-validated combined ratios; each fold finds its own `count` modes.
 
-        A positive shapes its own mode, so scores with fixed modes would favour many small modes.
+        With fixed modes, each positive would have shaped its own mode, and the scores would favour
+        many small modes.
         """
 
         def fit(train: Ints) -> Modes:
@@ -172,8 +173,8 @@ class Rows:
     def compare(self, held_out: dict[int, Array]) -> tuple[int, dict[int, float]]:
         """Return the smallest number of modes whose loss is close to the minimum, and all losses.
 
-        Losses are log-losses in nats at the sample prior, using rows scored for every number of
-        modes.
+        These are log-losses in nats at the prior of the sample, on rows that have a score for every
+        number of modes.
         """
         kept = ~np.isnan(list(held_out.values())).any(axis=0)
         positive, weights = self.positive[kept], self.weights[kept]

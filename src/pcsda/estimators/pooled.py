@@ -1,4 +1,4 @@
-"""Fitting a bank whose labels all share one calibration."""
+"""How a bank is fitted if all labels share one calibration."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from .changes import BankRows, Settings
 from .doors import Door
 from .spaces import Space
 
-# Size of the sample left out for every label: at least this many rows, and over all labels at most
-# this many, unless the estimator asks for fewer.
+# Rows left out: at least the first number for each label, otherwise at most the second number over
+# all labels. The estimator's `calibration_rows` may lower both.
 LEAST_SAMPLE, MOST_PAIRS = 1000, 10_000_000
 # Number of left-out negatives, over all labels, used to fit the tails.
 TAIL_PAIRS = 20_000
 # With fewer rows or identities per cluster, strangers come from folds with separate clusters,
 # because an identity leaves a trace in the clusters it shaped (MATH 17).
 ROWS_PER_CLUSTER, PEOPLE_PER_CLUSTER = 50, 10
-# Folds of identities, and the number of labels up to which the larger number is used.
+# Folds of identities: the first number up to FEW_LABELS labels, otherwise the second.
 FOLDS, FEW_FOLDS, FEW_LABELS = 10, 5, 40
-# Large banks use no folds, which need memory for a fold's rows under all labels.
+# Large banks use no folds, because the rows of a fold under all labels take too much memory.
 MOST_FOLD_NUMBERS = 50_000_000
-# Identities used as strangers, and the labels each is scored against: those with the highest
-# scores, and some drawn at random.
+# Largest number of identities that serve as strangers, and the number of labels that each is scored
+# against: those with the highest scores, and some drawn at random.
 MOST_STRANGERS, CLOSEST, DRAWN = 1000, 16, 4
 # Coordinates of identities under all labels are computed in batches of about this many bytes.
 EVERYONE_BYTES = 64 << 20
@@ -145,7 +145,7 @@ class Solved:
         return list(self._closed_form(rng)), count - 1.0
 
     def _closed_form(self, rng: np.random.Generator) -> Iterator[Strangers]:
-        """Remove each identity in turn, in closed form."""
+        """Yield views of each identity after removing it from all labels, in closed form."""
         shared, labels, pool, count = self.shared, self.labels, self.pool, len(self.labels)
         shared.index()
         chosen = np.sort(rng.permutation(count)[:MOST_STRANGERS])
@@ -233,14 +233,14 @@ def fit_pooled(training: Training, shared: SharedRows) -> tuple[Solved, Array, D
 
 
 def _scores(part: Strangers, calibration: Callable[[Array], Array], moved: Array) -> Array:
-    """Return calibrated scores of strangers, shape (L, n)."""
+    """Return the calibrated scores of strangers, shape (L, n)."""
     slopes, offsets = np.exp(moved[part.labels, :1]), moved[part.labels, 1:]
     scores: Array = slopes * calibration(part.views) + offsets
     return scores
 
 
 def _background(shared: SharedRows, rng: np.random.Generator, most: int) -> list[Ints]:
-    """Return blocks of background rows, where each block is a separate identity."""
+    """Return blocks of background rows; the rows of a block have one identity."""
     rows = np.flatnonzero(shared.owner == BACKGROUND)
     if len(rows) == 0:
         return []
@@ -251,7 +251,7 @@ def _background(shared: SharedRows, rng: np.random.Generator, most: int) -> list
 
 
 def _fold(training: Training, pool: Pool, away: Mask) -> Strangers:
-    """Return views of some labels' rows under a bank of the other labels, clustered separately."""
+    """Return views of some labels' rows under a bank of the other labels, with its own clusters."""
     assert training.cluster is not None
     owner, rest = training.rows.labels, np.flatnonzero(~away)
     gone = np.isin(owner, np.flatnonzero(away))
@@ -281,7 +281,7 @@ def _aligned(
 def _met(
     identity: int, highest: Iterator[Array], count: int, rng: np.random.Generator
 ) -> tuple[Ints, int]:
-    """Return the labels an identity is scored against as a stranger, and how many are random."""
+    """Return the labels that a stranger is scored against, and how many of them are random."""
     others = np.delete(np.arange(count), identity) if identity < count else np.arange(count)
     scores = next(highest, None)
     if scores is None or len(others) <= FEW_LABELS:
@@ -296,7 +296,7 @@ def _met(
 
 @dataclass
 class Everyone:
-    """All labels of a bank, for finding the highest scores; single precision is enough."""
+    """All labels of a bank in single precision, which is enough to find the highest scores."""
 
     labels: list[SolvedLabel]
     panel: Panel
@@ -315,7 +315,7 @@ class Everyone:
             self.origins[place] = turn @ label.subspace.origin
 
     def best(self, shared: SharedRows, blocks: Sequence[Ints]) -> Iterator[Array]:
-        """Yield every label's highest score within each block, computed for many blocks at once."""
+        """Yield, for each block of rows, the highest score of every label."""
         flat = self.columns.reshape(len(self.columns), -1)
         shift = (self.origins.ravel() - shared.origin @ flat).astype(np.float32)
         sizes = np.array([len(block) for block in blocks])

@@ -25,7 +25,7 @@ from .steps import check_rank
 
 
 def can_pool(settings: Settings, X: Floats, labels: Ints) -> bool:
-    """Return whether all labels can share a calibration, which needs closed-form left-out rows."""
+    """Return whether labels can share a calibration; rows must be left out in closed form."""
     template = settings.template
     if sharing_of(template, X.shape) not in ("linear", "kernel") or settings.own_clusters:
         return False
@@ -146,7 +146,7 @@ class PooledLabels:
         return PooledLabels(self.settings, side, self.door, self.ridge, index, prepared)
 
     def _supported(self, rows: BankRows, kept: Mask | None) -> tuple[Ints, Floats | None]:
-        """Return the training rows' positions among the rows the kernel needs, and those rows."""
+        """Return the rows that the kernel needs, and the training rows' positions among them."""
         old = self.side.rows
         if kept is not None:
             return self.index[kept], old
@@ -227,7 +227,7 @@ def _training(settings: Settings, rows: BankRows, space: Space, ridge: float | N
 
 
 def _check_room(settings: Settings, rows: BankRows) -> None:
-    """Reject more labels than fit in memory, before allocating any."""
+    """Reject more labels than fit in memory, before allocating anything."""
     count, width = int(rows.labels.max()) + 1, rows.X.shape[1]
     axes = min(int(rows.clusters.max()) + 1, width, settings.template.n_components or width)
     arrays = 2 * count * (axes + 1) * width * rows.X.dtype.itemsize
@@ -235,7 +235,7 @@ def _check_room(settings: Settings, rows: BankRows) -> None:
 
 
 def require_room(rows: BankRows, what: str, arrays: int) -> None:
-    """Reject a bank whose arrays do not fit in memory alongside the factorised rows."""
+    """Reject a bank whose `arrays`, in bytes, do not fit in memory besides the factorised rows."""
     n_rows, width = rows.X.shape
     needed, available = arrays + 24 * n_rows * min(width, n_rows), available_memory()
     if needed > available:

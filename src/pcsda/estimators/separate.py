@@ -1,4 +1,4 @@
-"""Labels of a bank, each calibrated on its own scores."""
+"""Bank labels that are calibrated separately, each on its own scores."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ from .shared import (
 )
 from .steps import axes_of, leave_sample
 
-# Folds of labels that act as strangers, and the number of labels up to which the larger number is
-# used. Each fold costs another fit of the remaining labels.
+# Folds of labels that serve as strangers: the first number up to FEW_LABELS labels, otherwise the
+# second. Each fold costs another fit of the remaining labels.
 FOLDS, FEW_FOLDS, FEW_LABELS = 5, 3, 40
 # One of this many rows of a label is left out if its model has no left-out scores.
 EVERY = 5
@@ -51,7 +51,7 @@ EVERY = 5
 
 @dataclass(eq=False)
 class SeparateLabels:
-    """Models for labels, sharing one factorisation if possible, otherwise fitted separately.
+    """Models of labels that share one factorisation if possible, otherwise fitted separately.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class SeparateLabels:
 
     @cached_property
     def door(self) -> Door:
-        """Scores of each fitted label as a stranger; they take further fits, so only on request."""
+        """Scores of each label as a stranger; they take more fits, so only when first needed."""
         if self.origin is not None:
             return self.origin.door
         count = len(self.models)
@@ -123,10 +123,10 @@ class SeparateLabels:
         return rest.scores(self.rows.X[np.ix_(gone, kept)] if pairwise else self.rows.X[gone])
 
     def _own_refitted(self) -> Array:
-        """Leave out some rows of each label; return their scores for their own labels.
+        """Fit a bank without some rows of each label; return their scores for their own labels.
 
-        Without such scores a bank could not warn that it names hardly anybody. A search is not
-        repeated, because it would take as long as the first.
+        Without such scores, a bank could not warn that it names hardly anybody. A search is not
+        repeated, because that would take as long as the first; it returns no scores.
         """
         labels, searched = self.rows.labels, isinstance(self.settings.template, PCSDACV)
         counts = np.bincount(labels[labels >= 0])
@@ -148,7 +148,7 @@ class SeparateLabels:
         return own
 
     def _as_found(self, labels: Ints, kept: Ints, strangers: Floats) -> Array:
-        """Return best scores for labels fitted to some rows, with the settings they have found."""
+        """Fit labels to some rows with the settings found before; return strangers' best scores."""
         best = np.full(len(strangers), -np.inf)
         for label in labels.tolist():  # another search would take as long as the first
             model = clone(self.models[label].best_estimator_)
@@ -158,7 +158,7 @@ class SeparateLabels:
         return best
 
     def _own_scores(self) -> Array:
-        """Return the left-out scores of all rows for their own labels, if the models have any."""
+        """Return the left-out scores of rows for their own labels, if the models have any."""
         own = [np.zeros(0)]
         for label, model in enumerate(self.models):
             scores = getattr(unwrap(model).model, "loo_scores_", None)
@@ -207,7 +207,7 @@ class SeparateLabels:
 
     @property
     def sharing(self) -> Sharing | None:
-        """Return how the models share a factorisation."""
+        """How the models share a factorisation; None if they do not."""
         return sharing_of(self.settings.template, self.rows.X.shape)
 
     def fit(self, chosen: range | list[int]) -> list[Any]:
@@ -249,7 +249,7 @@ class SeparateLabels:
         return fit
 
     def _factorise(self) -> None:
-        """Factorise the rows, keeping the ridge and the kernel from the first fit."""
+        """Factorise the rows; a ridge and a kernel from an earlier fit stay the same."""
         template, X = self.settings.template, self.rows.X
         known = None if self.ridge is None else [self.ridge]
         if self.sharing == "linear":
@@ -284,7 +284,7 @@ class SeparateLabels:
         return own and in_features(self.settings.template)
 
     def own_groups(self, label: int) -> Ints:
-        """Group a label's negatives with its own k-means, started from the shared clusters."""
+        """Divide a label's negatives by its own k-means, started from the shared clusters."""
         groups = np.zeros(len(self.rows.labels), dtype=np.intp)
         rows = np.flatnonzero(self.rows.labels != label)
         start = np.unique(self.rows.clusters[rows], return_inverse=True)[1]

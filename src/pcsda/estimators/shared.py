@@ -1,4 +1,4 @@
-"""Models for many labels that share one factorisation: completing, choosing and projecting them."""
+"""Models of many labels that share one factorisation: how they are completed and chosen."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def completed(
 
 
 def sharing_of(template: BaseEstimator, shape: tuple[int, ...]) -> Sharing | None:
-    """Return how the models of all labels share a factorisation; None if they cannot."""
+    """Return how the models of all labels share a factorisation, or None if they cannot."""
     if is_contaminated(template):  # hidden rows of one label are not those of another
         return None
     if isinstance(template, PCSDACV):
@@ -115,10 +115,10 @@ def cluster_rows(template: BaseEstimator, X: Floats, count: int | None, seed: in
 
 
 class SharedSearch:
-    """Chooses K, d, ridge and bandwidth for each label.
+    """The choice of K, d, ridge and bandwidth for each label of a bank.
 
-    The rows are factorised once for each ridge and bandwidth and clustered once for each K, for any
-    number of labels.
+    For any number of labels, the rows are factorised once per ridge and bandwidth, and clustered
+    once per K.
     """
 
     def __init__(self, settings: Settings, rows: BankRows) -> None:
@@ -196,7 +196,7 @@ class SharedSearch:
 
 
 def project_all(models_: list[Any], X: Any) -> Floats:
-    """Compute coordinates under all models, side by side, with a single matrix product."""
+    """Return the coordinates of rows under each model in turn, from a single matrix product."""
     if isinstance(models_[0], PCSDA):
         components = np.vstack([model.components_ for model in models_])
         means = [model.positive_mean_ for model in models_]

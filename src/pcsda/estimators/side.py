@@ -19,21 +19,21 @@ from ..kernels import Kernel
 from .ratios import FARTHEST, too_large
 from .spaces import Space
 
-# Coordinates of rows under all labels are computed in batches of about this many bytes.
+# Rows are scored in batches whose coordinates under all labels take about this many bytes.
 STEP_BYTES = 32 << 20
-# Coordinates up to this size are scored in their own precision.
+# Larger coordinates than this are scored in double precision.
 FARTHEST_SINGLE = 1e3
 
 
 @dataclass(frozen=True)
 class LabelModel:
-    """The stored results of one fitted label.
+    """What a bank stores of one fitted label.
 
     Attributes
     ----------
     axes : array of shape (d, D), or (d, N) on kernel values
     mean : array of shape (D,)
-        Mean of the label's rows; in a kernel bank, the mean of their features, which is not used.
+        Mean of the label's rows; in a kernel bank, the mean of their features, which is unused.
     origin : array of shape (d,)
         Projection of the mean.
     eigenvalues : array of shape (d,)
@@ -44,7 +44,7 @@ class LabelModel:
     moved : array of shape (2,)
         Log slope and offset, relative to the common values.
     fresh : bool
-        Whether the label was fitted on the current rows of the bank.
+        Whether the label was fitted to the bank's current rows.
     """
 
     axes: Floats
@@ -66,7 +66,7 @@ class LabelModel:
         space: Space,
         dtype: np.dtype[np.floating],
     ) -> LabelModel:
-        """Store the parts of a solved label that scoring and later estimators need."""
+        """Take from a solved label what scoring and later estimators need."""
         subspace = label.subspace
         assert subspace.means is not None
         axes = space.axes(subspace.coefficients)
@@ -76,7 +76,7 @@ class LabelModel:
         return cls(np.ascontiguousarray(axes, dtype), mean, *fixed, density, moved)
 
     def calibration(self, pool: Pool) -> Calibration:
-        """Return the common calibration, adjusted by the label's own rows."""
+        """Return the common calibration, adjusted to the label's own rows."""
         common = pool.calibration
         if self.density.n_views == 1:  # the sum of the common weights applies to its one view
             common = Calibration((common.slope,), common.offset)

@@ -1,4 +1,4 @@
-"""Spaces in which a bank's rows are factorised: input space, row span or exact features."""
+"""Spaces in which a bank's rows are factorised: input space, span of rows, feature space."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SPAN_TOLERANCE = 1e-24
 
 
 class Space(Protocol):
-    """Features of the training rows, with the maps that apply axes over them to new rows."""
+    """Features of the training rows, and how axes over the features apply to new rows."""
 
     @property
     def features(self) -> Floats:
@@ -29,7 +29,7 @@ class Space(Protocol):
         """The kernel of a feature space; None in input space."""
 
     def axes(self, coefficients: Array) -> Array:
-        """Return axes to multiply rows by, shape (d, D), or kernel values, shape (d, N)."""
+        """Return axes that project rows, shape (d, D), or kernel values, shape (d, N)."""
 
     def mean(self, mean: Array) -> Array:
         """Map a mean of features to a point in input space."""
@@ -37,7 +37,7 @@ class Space(Protocol):
 
 @dataclass(frozen=True)
 class PlainSpace:
-    """The rows themselves, if D is at most N."""
+    """The rows themselves, if there are no more columns than rows."""
 
     features: Floats
     kernel: Kernel | None = None
@@ -53,7 +53,7 @@ class PlainSpace:
 
 @dataclass(frozen=True)
 class SpanSpace:
-    """Wide rows in an orthonormal basis of their span."""
+    """The span of rows with more columns than rows, in an orthonormal basis."""
 
     features: Array
     origin: Array
@@ -79,7 +79,7 @@ class SpanSpace:
 
 @dataclass(frozen=True)
 class DualSpace:
-    """Exact features for a kernel."""
+    """The feature space of a kernel, with exact features of the training rows."""
 
     kernel: Kernel
     features: Array
@@ -93,12 +93,12 @@ class DualSpace:
         return cls(kernel, *features_of(matrix, None, regularization))
 
     def axes(self, coefficients: Array) -> Array:
-        """Return coefficients to apply to the kernel values with all training rows."""
+        """Return coefficients of the kernel values with all training rows."""
         dual = np.zeros((coefficients.shape[1], len(self.features)))
         solved = linalg.lower_solve(self.triangle, coefficients, transposed=True)
         dual[:, self.pivots] = solved.T
         return dual
 
     def mean(self, mean: Array) -> Array:
-        """Return the mean in feature space, because it has no counterpart in input space."""
+        """Return the mean in feature space, since input space has no such point."""
         return mean

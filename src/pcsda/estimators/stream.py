@@ -1,4 +1,4 @@
-"""Learning in batches: merged statistics, a sample of rows, and a model once possible."""
+"""How `partial_fit` learns: it merges statistics, samples rows, and fits a model if it can."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from .steps import (
 from .training import Factorise, criterion_of, held_out_scores, keep_linear, learn_rows
 from .verifier import Verifier
 
-# What partial_fit keeps between batches.
+# Attributes that partial_fit keeps between batches.
 _STREAM = (
     *("scatter_", "sample_", "seed_", "n_samples_seen_"),
     *("_subclasses", "_labelled", "_waiting", "_lacks"),
@@ -52,7 +52,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def available_where(check: Callable[[Any], bool]) -> Callable[[Method], Method]:
-    """Hide a method if `check` raises an AttributeError, like a typed `available_if`."""
+    """Hide a method if `check` raises an AttributeError; this is `available_if` with types."""
     decorator: Callable[[Method], Method] = available_if(check)
     return decorator
 
@@ -80,10 +80,10 @@ def fit_scatter(
     *,
     for_folds: bool = False,
 ) -> Fitted:
-    """Fit from statistics, with resubstituted covariances; `held_out` scores calibrate the model.
+    """Fit from statistics, with resubstituted covariances.
 
-    Without `held_out` there is no calibration. Set `for_folds` for the model of a fold, whose
-    scores serve to calibrate another model.
+    `held_out` returns the scores that calibrate the model; without it, there is no calibration. Set
+    `for_folds` for the model of a fold, whose scores calibrate another model.
     """
     if hasattr(model, "n_subclasses"):
         settings = model.regularization_, axes_of(model)
@@ -104,8 +104,8 @@ def fit_left_out(
 ) -> Fitted:
     """Fit from statistics, leaving out some of the rows behind them.
 
-    `stands_for` is the number of rows that each left-out row represents; `held_out` provides scores
-    if no row can be left out.
+    `stands_for` is the number of rows that each left-out row represents. `held_out` returns scores
+    for the calibration if no row can be left out.
     """
     subspace, projection, ridge = scatter_subspace(
         scatter, scatter_solver(model), model.regularization_, axes_of(model)
@@ -124,7 +124,7 @@ def fit_left_out(
 
 
 def scatter_solver(model: Verifier) -> str:
-    """Return a solver that needs only statistics; an iterative one would need the rows."""
+    """Return a solver that needs only statistics; the iterative solver would need the rows."""
     return "cholesky" if model.solver in ("auto", "lsqr") else str(model.solver)
 
 
@@ -206,8 +206,8 @@ def refit(
 ) -> None:
     """Fit the model to the collected batches; if they are not enough, store what is missing.
 
-    No batch can add more than `most` axes, by default one per feature. `lacks` says what is missing
-    where the statistics do not show it.
+    No number of batches can give more than `most` axes, by default one per feature. `lacks` says
+    what is missing if the statistics do not show it.
     """
     check_rank(model, model.n_features_in_ if most is None else most)
     sample: RowSample | None = getattr(model, "sample_", None)
@@ -242,7 +242,7 @@ def refit(
 
 
 def _bounded(model: Verifier, sample: RowSample) -> tuple[RowSample, Ints | slice]:
-    """Keep `calibration_rows` rows per class; return the rows to fit on and the rows to keep."""
+    """Keep `calibration_rows` rows per class; return the rows to fit on, and which were kept."""
     most = getattr(model, "calibration_rows", CALIBRATION_ROWS) or sys.maxsize
     if not sample.whole:
         model.sample_ = sample.thinned(most)
@@ -258,7 +258,7 @@ def _bounded(model: Verifier, sample: RowSample) -> tuple[RowSample, Ints | slic
 
 
 def _fit_collected(model: Verifier, factorise: Factorise, sample: RowSample | None) -> Fitted:
-    """Fit as `fit` does while all rows are stored, and afterwards from statistics and a sample."""
+    """Fit like `fit` if all rows are stored, otherwise from the statistics and the sample."""
     scatter, rule = model.scatter_, rule_of(model)
     settle_ridge(model, scatter.n_positive)
     if sample is None:
