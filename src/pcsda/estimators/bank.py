@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -38,7 +36,6 @@ from .changes import (
 )
 from .doors import Door
 from .kindred_labels import KindredLabels, are_kindred
-from .labels import LabelModels
 from .linear import PCSDA
 from .naming import name_in_bank
 from .pooled_labels import PooledLabels, can_pool
@@ -164,8 +161,8 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         self.verbose = verbose
 
     def __getstate__(self) -> dict[str, Any]:
-        # A dict would not survive in a model file: JSON turns its keys into strings.
-        # The factorisation is large and can be recomputed.
+        # The factorisation is not stored, because it is large and can be recomputed. Models are
+        # stored as a list, because JSON would turn the keys of a dict into strings.
         state = dict(super().__getstate__())
         if "_labels_" in state:
             if hasattr(self, "threshold_"):
@@ -205,8 +202,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
             return
         kernel = getattr(self, "kernel_", None)
         if pooled is not None:
-            of_state = PooledLabels.of_state(pooled, self._settings, self._rows, kernel)
-            self._labels_: Labels = of_state
+            self._labels_ = PooledLabels.of_state(pooled, self._settings, self._rows, kernel)
         elif kindred is not None:
             if kernel is not None and support is None:
                 support = self._rows.X
@@ -256,7 +252,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], copy=True)
         classes, labels = numbered_labels(np.asarray(y))
         with warnings.catch_warnings():
-            # Labels with one row each are no sign of a regression here.
+            # In a bank, labels with one row each do not suggest a regression.
             warnings.filterwarnings("ignore", message="The number of unique classes")
             check_classification_targets(y)
         self.classes_ = classes
@@ -437,18 +433,6 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         self._rows = replace(self._rows, ids=names)
         return self
 
-    @property
-    def models_(self) -> Mapping[Any, Any]:
-        """The fitted estimator for each label."""
-        if "_labels_" not in self.__dict__:
-            raise AttributeError("models_ exists only after fit")
-        names, fitted = self.classes_.tolist(), self._labels_
-        if isinstance(fitted, SeparateLabels):
-            return MappingProxyType(dict(zip(names, fitted.models, strict=True)))
-        if fitted.built is None or fitted.built.rows is not self._rows:
-            fitted.built = LabelModels(names, self._rows, fitted.build)
-        return fitted.built
-
     @updates
     def enroll(self, X: Any, label: Any) -> Self:
         """Add a new label with its rows; the class notes say what happens to the other labels.
@@ -611,7 +595,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         before, places = self._renumbered(classes)
         touched = int(np.flatnonzero(classes == label)[0])
         kindred = isinstance(self._labels_, KindredLabels)
-        # Labels that share covariances are their own clusters, see `_change`.
+        # If labels share covariances, each label is a cluster; `_change` sets the clusters then.
         clusters = np.zeros(len(X), dtype=np.intp) if kindred else nearest(X, self.centroids_)
         rows = before.appended(X, touched if belongs else BACKGROUND, clusters, self._seed)
         threshold = None  # labels calibrated separately do not need it

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,6 +24,7 @@ from .changes import BankRows, known_row, listed
 from .closed_set import chances, identities, second_of_two
 from .doors import warn_of_misses
 from .kindred_labels import KindredLabels
+from .labels import LabelModels
 from .naming import add_examples
 from .pooled_labels import PooledLabels
 from .ratios import narrowed, sets_of
@@ -47,11 +49,18 @@ class BankScores:
     _labels_: Labels
     _rows: BankRows
     _rate: float | None
-    if TYPE_CHECKING:
 
-        @property
-        def models_(self) -> Mapping[Any, Any]:
-            """The fitted estimator for each label."""
+    @property
+    def models_(self) -> Mapping[Any, Any]:
+        """The fitted estimator for each label."""
+        if "_labels_" not in self.__dict__:
+            raise AttributeError("models_ exists only after fit")
+        names, fitted = self.classes_.tolist(), self._labels_
+        if isinstance(fitted, SeparateLabels):
+            return MappingProxyType(dict(zip(names, fitted.models, strict=True)))
+        if fitted.built is None or fitted.built.rows is not self._rows:
+            fitted.built = LabelModels(names, self._rows, fitted.build)
+        return fitted.built
 
     @cached_property
     def threshold_(self) -> Threshold:
@@ -338,9 +347,8 @@ class BankScores:
         X = self._checked(X)
         if label is None:
             raise ValueError(
-                "explain needs label=, one of classes_: each label has a subspace of its own, so "
-                "an explanation is for one label. For the best label of row i, call "
-                "explain(X[[i]], predict(X[[i]])[0])"
+                "explain needs label=, one of classes_: each label has its own subspace. For the "
+                "best label of row i, call explain(X[[i]], predict(X[[i]])[0])"
             )
         explanation: Explanation = asked(self.named_model(label), "explain", X)
         names = getattr(self, "feature_names_in_", None)

@@ -60,13 +60,9 @@ class Door:
         """
         check_criterion(rate, None, None, 1.0, 1.0)
         people = len(np.unique(self.identity))
-        if not quiet and len(self.best) * rate < 1 - 1e-9:
-            warn(
-                f"max_false_alarms={rate:g} is below {1 / len(self.best):.2g}, the smallest rate "
-                f"that the bank's own {people} labels with {len(self.best)} rows can show; the "
-                "threshold extrapolates their tail. Ask for a higher rate, or give at least "
-                f"{math.ceil(1 / rate - 1e-9)} rows of strangers as strangers=",
-            )
+        if not quiet:
+            seen = f"the bank's own {people} labels with {len(self.best)} rows"
+            _warn_of_low_rate(rate, len(self.best), seen, "rows of strangers as strangers=")
         power = self.n_met / n_labels
         among_met = -math.expm1(power * math.log1p(-rate))
         found = _of_scores(self.best, self.own, among_met, self.identity)
@@ -82,15 +78,20 @@ class Door:
     def of_strangers(self, best: Array, rate: float) -> Threshold:
         """Choose the threshold from the best scores of the given strangers."""
         check_criterion(rate, None, None, 1.0, 1.0)
-        if len(best) * rate < 1 - 1e-9:
-            warn(
-                f"max_false_alarms={rate:g} is below {1 / len(best):.2g}, the smallest rate that "
-                f"{len(best)} strangers can show; the threshold extrapolates their tail. Ask for a "
-                f"higher rate, or give at least {math.ceil(1 / rate - 1e-9)} strangers",
-            )
+        _warn_of_low_rate(rate, len(best), f"{len(best)} strangers", "strangers")
         found = _of_scores(best, self.own, rate)
         rule = f"at most {100 * rate:.4g} % of strangers accepted, on the {len(best)} given"
         return replace(found, rule=rule)
+
+
+def _warn_of_low_rate(rate: float, n_rows: int, seen: str, needed: str) -> None:
+    """Warn if a rate is too low to be seen on the strangers at hand."""
+    if n_rows * rate < 1 - 1e-9:
+        warn(
+            f"max_false_alarms={rate:g} is below {1 / n_rows:.2g}, the smallest rate that {seen} "
+            "can show; the threshold extrapolates their tail. Ask for a higher rate, or give at "
+            f"least {math.ceil(1 / rate - 1e-9)} {needed}",
+        )
 
 
 def warn_of_misses(threshold: Threshold) -> None:

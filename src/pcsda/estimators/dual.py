@@ -230,7 +230,7 @@ def kernel_factory(model: KernelPCSDA, seed: int) -> Factorise:
 def keep_kernel(
     model: KernelPCSDA | KernelCSDA, fitted: Fitted, rows: Floats | None, used: Ints
 ) -> None:
-    """Store the fitted attributes that only kernel models have.
+    """Store the fitted attributes that only kernel models have, and those for decisions.
 
     `used` holds the numbers of the training rows that prediction needs, and `rows` these rows, or
     None for a precomputed kernel.

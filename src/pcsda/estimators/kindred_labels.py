@@ -43,7 +43,7 @@ MANY_ROWS, MANY_LABELS = 50, 100
 LEAST_GAIN, LIGHTER_TAILS = 0.03, 0.02
 # At most this many labels decide whether rows are scaled.
 CHOICE_LABELS = 300
-# What stays the same when rows change, until `refresh`: numbers, arrays and scores of strangers.
+# Parts of the state that a change of rows carries over, except `counts` and `fresh`.
 SETTLED = (
     *("tail", "ridge", "regularization", "slope", "offset", "counts", "fresh"),
     *(field.name for field in fields(Door)),
@@ -252,7 +252,7 @@ class KindredLabels:
     def project(self) -> Projection:
         """The map from rows, as `scaled` returns them, to their coordinates."""
         shared = self.shared
-        # The centre takes the place of the origin unless there is a kernel.
+        # Without a kernel, rows are centred instead.
         origin = np.zeros(len(shared.axes)) if self.kernel is None else shared.origin
         fixed = shared.axes, shared.centre, origin, 1 + shared.values
         return Projection(*fixed, self.kernel, self._held)
@@ -308,7 +308,7 @@ class KindredLabels:
         def views(solved: SolvedLabel) -> Array:
             left, subspace = solved.subspace.left, solved.subspace
             assert left is not None
-            # Both have the same axes, up to sign.
+            # The axes of the solved label and of this model differ only in sign.
             signs = np.sign((subspace.projected.delta * label.density.base.subclasses).sum(0))
             return label.density.views(left.coordinates * signs + shift)
 

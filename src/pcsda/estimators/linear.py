@@ -343,7 +343,7 @@ class PCSDA(Verifier):
     _coordinates = linear_coordinates
     _map = linear_map
 
-    # Distinct negatives in a stream, still too few for k-means, with weights and numbers.
+    # Distinct negatives of a stream while they are too few for k-means; weights; numbers.
     _waiting: tuple[Floats, Array, Ints]
 
     def _streams(self) -> bool:
@@ -468,7 +468,7 @@ class PCSDA(Verifier):
     def _until_enough(
         self, X: Floats, positive: Mask, weights: Array | None, numbers: Ints
     ) -> tuple[Floats, Mask, Array | None, Ints]:
-        """Put the waiting negatives before a batch, unless there are still too few to divide.
+        """Add the waiting negatives to a batch, or let all wait if there are too few to divide.
 
         The waiting negatives are distinct, so there are always fewer than `n_subclasses`.
         """

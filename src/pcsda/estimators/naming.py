@@ -109,7 +109,7 @@ def name_rows(
     if groups is None:
         raise ValueError(
             f"this {type(self).__name__} does not know the subclasses of its training rows; "
-            "rows are named after fit, not after a fit in blocks"
+            "name rows after fit, as a fit in blocks does not record them"
         )
     check_consistent_length(groups, labels, X, ids)
     if labels is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -45,7 +45,7 @@ MOST_FOLD_NUMBERS = 50_000_000
 # Largest number of identities that serve as strangers, and the number of labels that each is scored
 # against: those with the highest scores, and some drawn at random.
 MOST_STRANGERS, CLOSEST, DRAWN = 1000, 16, 4
-# Coordinates of identities under all labels are computed in batches of about this many bytes.
+# Coordinates under all labels are computed in batches of about this many bytes.
 EVERYONE_BYTES = 64 << 20
 
 
@@ -120,9 +120,10 @@ class Solved:
     pool: Pool
 
     def strangers(self, rng: np.random.Generator) -> tuple[list[Strangers], float]:
-        """Return views of many or all identities under labels that have not seen them.
+        """Score many or all identities by labels that have not seen them.
 
-        Also return how many labels each identity was scored against.
+        Return their views, the log ratios that the calibration combines, and the number of labels
+        that each identity was scored against. An identity is a label or a block of the background.
         """
         training, shared, count = self.training, self.shared, len(self.labels)
         clusters, n_rows = len(shared.counts), len(shared.live)
@@ -135,7 +136,7 @@ class Solved:
             n_folds = min(FOLDS if count <= FEW_LABELS else FEW_FOLDS, count)
             fold = rng.permutation(count) % n_folds
             try:
-                # The ridge is held, as when rows are left out in closed form.
+                # The ridge stays the same, as when rows are left out in closed form.
                 held = replace(training, ridge=shared.ridge)
                 parts = [_fold(held, self.pool, fold == i) for i in range(n_folds)]
             except ValueError:  # there is no model without the fold
@@ -154,11 +155,11 @@ class Solved:
         blocks += [(count + number, block) for number, block in enumerate(others)]
         aligned = _aligned(labels, self.densities, shared)
         panel, turns = Panel.of(*aligned, pool.n_views), turns_of(labels, *aligned[2])
-        everyone, verbose = Everyone(labels, panel, pool), self.training.settings.verbose
+        verbose = self.training.settings.verbose
         steps = progress(blocks, "strangers", enabled=verbose, total=len(blocks))
         scored = [scored_rows(block, len(blocks)) for _, block in blocks]
-        # Few labels are all scored for every stranger, so their highest scores are not needed.
-        highest = everyone.best(shared, scored) if count > FEW_LABELS else iter(())
+        # If there are few labels, each stranger meets all of them, so none need be selected.
+        highest = _highest(self, panel, scored) if count > FEW_LABELS else iter(())
         for (identity, block), rows in zip(steps, scored, strict=True):
             met, n_drawn = _met(identity, highest, count, rng)
             away = Block.of(shared, block, met, turns[met], rows)
@@ -294,37 +295,28 @@ def _met(
     return np.concatenate([drawn, closest]), DRAWN
 
 
-@dataclass
-class Everyone:
-    """All labels of a bank in single precision, which is enough to find the highest scores."""
+def _highest(solved: Solved, panel: Panel, blocks: Sequence[Ints]) -> Iterator[Array]:
+    """Yield, for each block of rows, the highest score of every label.
 
-    labels: list[SolvedLabel]
-    panel: Panel
-    pool: Pool
-    columns: Floats = field(init=False)
-    origins: Array = field(init=False)
-
-    def __post_init__(self) -> None:
-        count, width = self.panel.precision.shape
-        size = len(self.labels[0].subspace.coefficients)
-        self.columns = np.zeros((size, count, width), dtype=np.float32)
-        self.origins = np.zeros((count, width))
-        for place, label in enumerate(self.labels):
-            turn = self.panel.turn[place, :, : label.turn.shape[1]]
-            self.columns[:, place] = label.subspace.coefficients @ turn.T
-            self.origins[place] = turn @ label.subspace.origin
-
-    def best(self, shared: SharedRows, blocks: Sequence[Ints]) -> Iterator[Array]:
-        """Yield, for each block of rows, the highest score of every label."""
-        flat = self.columns.reshape(len(self.columns), -1)
-        shift = (self.origins.ravel() - shared.origin @ flat).astype(np.float32)
-        sizes = np.array([len(block) for block in blocks])
-        batch = np.cumsum(sizes) // max(1, EVERYONE_BYTES // (flat.itemsize * flat.shape[1]))
-        for number in np.unique(batch):
-            part = np.flatnonzero(batch == number)
-            rows = shared.about(np.concatenate([blocks[place] for place in part.tolist()]))
-            z = rows.astype(np.float32) @ flat - shift
-            z = z.reshape(len(rows), *self.origins.shape).swapaxes(0, 1)
-            scores = self.pool.calibration(self.panel.views(z, self.pool.tails))
-            starts = np.cumsum(sizes[part]) - sizes[part]
-            yield from np.maximum.reduceat(scores, starts, axis=1).T
+    Coordinates are computed for many blocks at once, in single precision, which is enough here.
+    """
+    shared, labels = solved.shared, solved.labels
+    origins = np.zeros(panel.precision.shape)
+    size = len(labels[0].subspace.coefficients)
+    columns: Floats = np.zeros((size, *origins.shape), dtype=np.float32)
+    for place, label in enumerate(labels):
+        turn = panel.turn[place, :, : label.turn.shape[1]]
+        columns[:, place] = label.subspace.coefficients @ turn.T
+        origins[place] = turn @ label.subspace.origin
+    flat = columns.reshape(size, -1)
+    shift = (origins.ravel() - shared.origin @ flat).astype(np.float32)
+    sizes = np.array([len(block) for block in blocks])
+    batch = np.cumsum(sizes) // max(1, EVERYONE_BYTES // (flat.itemsize * flat.shape[1]))
+    for number in np.unique(batch):
+        part = np.flatnonzero(batch == number)
+        rows = shared.about(np.concatenate([blocks[place] for place in part.tolist()]))
+        z = rows.astype(np.float32) @ flat - shift
+        z = z.reshape(len(rows), *origins.shape).swapaxes(0, 1)
+        scores = solved.pool.calibration(panel.views(z, solved.pool.tails))
+        starts = np.cumsum(sizes[part]) - sizes[part]
+        yield from np.maximum.reduceat(scores, starts, axis=1).T

@@ -25,7 +25,7 @@ from .steps import check_rank
 
 
 def can_pool(settings: Settings, X: Floats, labels: Ints) -> bool:
-    """Return whether labels can share a calibration; rows must be left out in closed form."""
+    """Return whether labels can share a calibration, which takes left-out rows in closed form."""
     template = settings.template
     if sharing_of(template, X.shape) not in ("linear", "kernel") or settings.own_clusters:
         return False
@@ -146,7 +146,7 @@ class PooledLabels:
         return PooledLabels(self.settings, side, self.door, self.ridge, index, prepared)
 
     def _supported(self, rows: BankRows, kept: Mask | None) -> tuple[Ints, Floats | None]:
-        """Return the rows that the kernel needs, and the training rows' positions among them."""
+        """Return the training rows' positions among the rows of the kernel, and the latter."""
         old = self.side.rows
         if kept is not None:
             return self.index[kept], old

@@ -187,7 +187,7 @@ class PCSDACV(
         best = with_setting(template, choice.cell)
         last = prefix_of(best)
         given = {last + name: value for name, value in given.items() if value is not None}
-        # Fitted on the rows as given, the model knows the names of their columns.
+        # The rows are passed as given, so that the model learns the names of their columns.
         with one_thread(is_light_last(X)):
             self.best_estimator_ = best.fit(as_given, y, **given)
         return self

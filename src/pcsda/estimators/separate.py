@@ -45,7 +45,7 @@ from .steps import axes_of, leave_sample
 # Folds of labels that serve as strangers: the first number up to FEW_LABELS labels, otherwise the
 # second. Each fold costs another fit of the remaining labels.
 FOLDS, FEW_FOLDS, FEW_LABELS = 5, 3, 40
-# One of this many rows of a label is left out if its model has no left-out scores.
+# If models have no left-out scores, one row in this many of each label is left out of a refit.
 EVERY = 5
 
 

@@ -13,7 +13,7 @@ from ..core.linalg import Array, Floats, Ints
 from ..core.spread import centred
 from ..kernels import Kernel, training_matrix
 
-# A squared distance from the span of the rows below this share of the largest is rounding.
+# Squared distances from the span of the rows below this share of the largest are rounding errors.
 SPAN_TOLERANCE = 1e-24
 
 

@@ -247,7 +247,7 @@ def _bounded(model: Verifier, sample: RowSample) -> tuple[RowSample, Ints | slic
     if not sample.whole:
         model.sample_ = sample.thinned(most)
         return model.sample_, slice(None)
-    # All rows are available for the last time; the fit leaves these out.
+    # This fit is the last that has all rows; it leaves out the rows that stay in the sample.
     rows = sample.first_draw(most, model.seed_)
     if rows is None:
         return sample, slice(None)

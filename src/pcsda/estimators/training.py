@@ -45,10 +45,10 @@ from .verifier import FeatureMap, Verifier
 if TYPE_CHECKING:
     from .linear import PCSDA
 
-# Scores of this many rows per class are enough for a slope and an offset.
+# Number of rows of each class whose scores suffice for a slope and an offset.
 ENOUGH = 100
 
-# Makes a factor from rows, or from a kernel matrix, and their weights.
+# A function that makes a factor from rows, or from a kernel matrix, and their weights.
 Factorise = Callable[[Any, Array | None], Factor]
 
 
@@ -131,7 +131,7 @@ def _checked(model: Verifier, data: TrainingRows) -> Iterator[None]:
         try:
             yield
         except OverflowingSquares:
-            # NaN and infinity have their own message.
+            # If the cause is NaN or infinity, scikit-learn's message says so.
             assert_all_finite(X, estimator_name=type(model).__name__, input_name="X")
             raise
 

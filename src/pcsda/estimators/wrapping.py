@@ -30,7 +30,7 @@ def _last_has(name: str) -> Callable[[VerifierMethods], bool]:
 
     def has(self: VerifierMethods) -> bool:
         model = unwrap(self).model
-        # A search that is not fitted contains no model yet, but will.
+        # A search has no model before it is fitted, but will have one.
         return model is self or getattr(model, name) is not None
 
     return has
