@@ -11,8 +11,6 @@ from numpy.typing import ArrayLike
 from .. import validation
 from ..core.csda import CSDAFactor
 from ..core.csda_solvers import TARGETS
-from ..core.linalg import Array, Floats
-from ..core.subspace import Factor
 from ..validation import MatrixLike, Seed
 from . import stream
 from .callbacks import calls_back
@@ -182,10 +180,7 @@ default="auto"
         return self
 
     def _factory(self, seed: int) -> Factorise:
-        def factorise(rows: Floats, weights: Array | None) -> Factor:
-            return CSDAFactor(rows, criterion_of(self, seed), weights)
-
-        return factorise
+        return lambda rows, weights: CSDAFactor(rows, criterion_of(self, seed), weights)
 
     _coordinates = linear_coordinates
     _map = linear_map

@@ -134,8 +134,7 @@ def fit_kernel(
         else:
             del matrix  # later rounds may need it, and factorising overwrites it
             every, regroup = np.arange(len(kept)), _regrouping(model, data)
-            of_weights = lambda weights: factorise(data.matrix(every), weights)  # noqa: E731
-            found = fit_hidden(model, of_weights, data, regroup)
+            found = fit_hidden(model, lambda w: factorise(data.matrix(every), w), data, regroup)
             fitted, partition = found.fitted, found.groups
     used = np.flatnonzero(np.any(fitted.subspace.coefficients, axis=1))
     keep_kernel(model, fitted, None if is_precomputed(model) else data.X[used], used)
@@ -292,7 +291,7 @@ def like_nothing(model: KernelPCSDA | KernelCSDA, z: Array) -> Mask:
 def divide_inputs(
     model: KernelPCSDA,
     data: TrainingRows,
-    labels: ArrayLike | None = None,
+    labels: ArrayLike | None,
     products: Array | None = None,
 ) -> Ints:
     """Divide the rows into groups in input space; known inner `products` of the rows save time."""

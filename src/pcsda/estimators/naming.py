@@ -26,9 +26,7 @@ REMOVED = "removed since"
 
 def name_by_labels(model: Verifier, y: ArrayLike, subclass_labels: ArrayLike | None) -> None:
     """Name the subclasses after a fit if the negatives have more than one label."""
-    labels = np.asarray(y if subclass_labels is None else subclass_labels)
-    if labels.ndim > 1:
-        labels = labels.ravel()
+    labels = np.asarray(y if subclass_labels is None else subclass_labels).ravel()
     rest = np.unique(labels[model.partition_ > 0]) if labels.dtype != object else labels
     if len(rest) > 1 and len(model.subclass_counts_) <= MOST_NAMED:
         model.subclass_names_ = mostly(model.partition_, labels.astype(str))

@@ -110,7 +110,7 @@ def ranking_of(model: Verifier) -> str:
 
 
 def accuracy(
-    found: ArrayLike, y: ArrayLike, pos_label: object, sample_weight: ArrayLike | None = None
+    found: ArrayLike, y: ArrayLike, pos_label: object, sample_weight: ArrayLike | None
 ) -> float:
     """Return the accuracy of predictions; with `pos_label`, all other labels are one class."""
     if pos_label is not None:

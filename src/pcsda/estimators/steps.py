@@ -93,12 +93,6 @@ def is_curved(model: BaseEstimator) -> bool:
     return not (isinstance(kernel, str) and kernel == "linear")
 
 
-def columns_of(model: Verifier) -> float:
-    """Return the dimension of the space of the subclasses; infinite for a feature space."""
-    apart = is_curved(model) or is_precomputed(model)
-    return np.inf if apart else float(getattr(model, "n_features_in_", np.inf))
-
-
 def rule_of(model: Verifier) -> Rule:
     """Return the rule that determines an estimator's densities and calibration."""
     return Rule(
@@ -108,7 +102,8 @@ def rule_of(model: Verifier) -> Rule:
         getattr(model, "covariance", "resubstitution") == "leave-one-out",
         bool(model.calibrate),
         bool(model.calibrate),
-        columns_of(model),
+        # A feature space has any number of columns.
+        np.inf if is_curved(model) else float(getattr(model, "n_features_in_", np.inf)),
     )
 
 
