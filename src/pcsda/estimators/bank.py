@@ -579,6 +579,8 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
 
     def _renumbered(self, classes: NDArray[Any]) -> tuple[BankRows, list[int | None]]:
         """Renumber the rows for new labels; also return the previous number of each new label."""
+        if classes is self.classes_:
+            return self._rows, list(range(len(classes)))
         old = {label: place for place, label in enumerate(self.classes_.tolist())}
         new = {label: place for place, label in enumerate(classes.tolist())}
         unused = len(old)  # the number of a label that is removed

@@ -304,7 +304,7 @@ def _splits(cv: Any, search: PCSDACV, data: Data) -> tuple[Splits, Ints]:
     few = int(min(positive.sum(), (~positive).sum()))
     if few < 2:
         raise ValueError(
-            f"the rarer class has {few} sample; selection needs at least 2 of each, use the "
+            f"the rarer class has {few} sample; selection needs at least 2 of each, so use the "
             "estimator itself"
         )
     if isinstance(cv, str) or not hasattr(cv, "split"):
