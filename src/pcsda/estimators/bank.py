@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Self
 
@@ -344,14 +345,18 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
                 self._fit_labels()
                 return
         elif self.calibration == "pooled" and can_pool(settings, self._rows.X, self._rows.labels):
-            try:
+            with suppress(SingularMatrixError):  # the shared rows may not determine a label
                 found = PooledLabels.fit(settings, self._rows, *known)
-            except SingularMatrixError:  # the shared rows do not determine a label
-                found = None
         if found is None:
             found = SeparateLabels(settings, self._rows, *known)
             found.models = found.fit(range(len(self.classes_)))
-        self._keep(found)
+        self._labels_ = found
+        self._name_separate()
+        self.unit_length_ = isinstance(found, KindredLabels) and found.unit
+        if found.ridge is not None:
+            self.ridge_ = found.ridge
+        if found.kernel is not None:
+            self.kernel_ = found.kernel
         if isinstance(found, KindredLabels) and settings.auto_ridge:
             self.regularization_ = found.regularization
         self._forget_threshold()
@@ -376,15 +381,6 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         median = float(np.median(np.bincount(labels[labels >= 0])))
         template = PCSDA() if self.estimator is None else self.estimator
         return auto_ridge(template, median)
-
-    def _keep(self, found: Labels) -> None:
-        self._labels_ = found
-        self._name_separate()
-        self.unit_length_ = isinstance(found, KindredLabels) and found.unit
-        if found.ridge is not None:
-            self.ridge_ = found.ridge
-        if found.kernel is not None:
-            self.kernel_ = found.kernel
 
     def _name_separate(self) -> None:
         """Name the subclasses of models fitted separately; others are named when they are built."""

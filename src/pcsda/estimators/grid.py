@@ -164,7 +164,6 @@ class GridRows:
         Yields a factor for each ridge; a factor can solve for any division.
     others : array or None
         Rows to score, or their kernel values; None means to score the training rows, each left out.
-    n_scored : int
     leave : Leave
         Which rows are left out together.
     kernel : Kernel or None
@@ -175,7 +174,6 @@ class GridRows:
     groups: Callable[[int], Ints]
     factors: Callable[[list[float]], Iterator[Factor]]
     others: Any
-    n_scored: int
     leave: Leave
     kernel: Kernel | None = None
 
@@ -223,7 +221,6 @@ def grid_rows(model: PCSDA | KernelPCSDA, data: Data, others: Any, seed: int) ->
             data.wide.append(WideRows.of(X, weights))
         whole = replace(whole, wide=data.wide[0])
     kernel, values = None, others
-    n_scored = len(X) if others is None else len(others)
 
     def at(count: int) -> Any:
         one = copy(model)  # not fitted, and cloning would inspect signatures each time
@@ -255,7 +252,7 @@ def grid_rows(model: PCSDA | KernelPCSDA, data: Data, others: Any, seed: int) ->
     leave, log_odds = Leave(together=data.together), data.log_odds(model.priors)
     columns = np.inf if is_curved(model) else float(X.shape[1])
     rule = replace(rule_of(model), columns=columns)
-    return GridRows(rule, log_odds, groups, factors, values, n_scored, leave, kernel)
+    return GridRows(rule, log_odds, groups, factors, values, leave, kernel)
 
 
 def left_out_scores(
@@ -309,7 +306,8 @@ def _one_fold(
         values = {
             (k, d): row for k, path in zip(counts, paths, strict=True) for d, row in path.items()
         }
-        missing = np.full(source.n_scored, np.nan)
+        scored = groups[counts[0]] if source.others is None else source.others
+        missing = np.full(len(scored), np.nan)
         yield chosen, np.stack([values.get(grid[i].size, missing) for i in chosen])
 
 
