@@ -8,7 +8,7 @@ from numpy.testing import assert_array_equal
 from sklearn.base import clone
 
 from pcsda import PCSDA, PCSDACV, KernelPCSDA, VerifierBank
-from pcsda.estimators.shared import sharing_of
+from pcsda.estimators.shared import cluster_rows, sharing_of
 
 GRID = {"n_subclasses": [1, 3], "n_components": [1, 2], "regularization": [0.01, 1.0]}
 CASES = pytest.mark.parametrize(
@@ -38,12 +38,12 @@ def test_settings_score_like_separate_fits_on_the_banks_clusters(estimator, gamm
         # One axis at K = 1, both at K = 3.
         assert len(settings) == 3 * 2 * (1 if gamma is None else len(gamma))
         for scores, setting in zip(found.cv_scores_, settings, strict=True):
-            clusters = bank._labels_.cluster(setting["n_subclasses"])
+            clusters = cluster_rows(search, X, setting["n_subclasses"], bank._seed)
             alone = clone(estimator).set_params(**setting)
             alone.fit(X, y == label, subclass_labels=clusters)
             prior = alone.class_prior_
             close(scores, alone.loo_scores_ + np.log(prior[1] / prior[0]), 1e-7)
-        clusters = bank._labels_.cluster(found.best_params_["n_subclasses"])
+        clusters = cluster_rows(search, X, found.best_params_["n_subclasses"], bank._seed)
         best = clone(estimator).set_params(**found.best_params_)
         best.fit(X, y == label, subclass_labels=clusters)
         close(found.log_likelihood_ratio(X), best.log_likelihood_ratio(X), 1e-7)

@@ -859,7 +859,7 @@ BAD = [
     (
         PCSDACV(),
         {"y": np.arange(120) == 7},
-        "the rarer class has 1 sample; selection needs at least 2 of each, use the estimator it",
+        "the rarer class has 1 sample; selection needs at least 2 of each, so use the estimator",
     ),
     (PCSDACV(), {"y": np.arange(120) % 3}, "y has 3 labels; fit on y == label"),
     (PCSDACV(), {"y": np.zeros(120)}, "y has one class only"),

@@ -622,3 +622,16 @@ def test_a_label_is_counted_against_the_other_labels(template, tmp_path):
     wrong = model.log_likelihood_ratio(pool)
     assert model.recalibrate(pool, y == 0).count(pool).count == pytest.approx(60, abs=8)
     assert not np.allclose(model.log_likelihood_ratio(pool), wrong)
+
+
+@pytest.mark.parametrize("template", [LINEAR, PCSDA(random_state=0)], ids=["pooled", "kindred"])
+def test_a_model_is_built_once_until_the_bank_changes(template):
+    X, y = people(12, 6)[:2]
+    bank = VerifierBank(template).fit(X, y)
+    model = bank.models_[3]
+    assert bank.models_[3] is model
+    assert bank.named_model(3) is model
+    size = len(pickle.dumps(bank))
+    assert size == len(pickle.dumps(VerifierBank(template).fit(X, y)))
+    bank.update(X[y == 3] + 0.1, 3)
+    assert bank.models_[3].positive_count_ == model.positive_count_ + 6

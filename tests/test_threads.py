@@ -86,7 +86,7 @@ def test_removing_a_label_during_a_call_does_not_show(monkeypatch, estimator, me
 @pytest.mark.parametrize("way", ["pickle", "copy", "save"])
 def test_copies_made_during_an_update_are_consistent(monkeypatch, tmp_path, way):
     model, expected = bank(), bank().log_likelihood_ratio(NEW)
-    fit_models, copies = VerifierBank._commit, []
+    last_step, copies = VerifierBank._forget_threshold, []
 
     def copied():
         if way == "pickle":
@@ -99,9 +99,9 @@ def test_copies_made_during_an_update_are_consistent(monkeypatch, tmp_path, way)
     def interrupted(self, *args):
         with ThreadPoolExecutor(1) as pool:
             copies.append(pool.submit(copied).result())
-        return fit_models(self, *args)
+        return last_step(self, *args)
 
-    monkeypatch.setattr(VerifierBank, "_commit", interrupted)
+    monkeypatch.setattr(VerifierBank, "_forget_threshold", interrupted)
     model.enroll(X[GROUPS == 3], 3)
     monkeypatch.undo()
     np.testing.assert_array_equal(copies[0].log_likelihood_ratio(NEW), expected)
@@ -115,7 +115,7 @@ def test_a_failed_update_leaves_the_model_unchanged(monkeypatch):
     def fails(*_):
         raise MemoryError
 
-    monkeypatch.setattr(VerifierBank, "_commit", fails)
+    monkeypatch.setattr(VerifierBank, "_forget_threshold", fails)
     with pytest.raises(MemoryError):
         model.enroll(X[GROUPS == 3], 3)
     np.testing.assert_array_equal(model.log_likelihood_ratio(NEW), expected)
@@ -159,7 +159,7 @@ def enrolled(model, results):
 def test_a_forked_child_does_not_wait_for_its_parents_update(monkeypatch):
     """The thread that would release the lock does not exist in the child."""
     model, context = bank(), multiprocessing.get_context("fork")
-    fit_models, results = VerifierBank._commit, context.Queue()
+    last_step, results = VerifierBank._forget_threshold, context.Queue()
 
     def forks(self, *args):
         monkeypatch.undo()
@@ -167,9 +167,9 @@ def test_a_forked_child_does_not_wait_for_its_parents_update(monkeypatch):
         child.start()
         assert results.get(timeout=60) == [0, 1, 2, 3]
         child.join()
-        return fit_models(self, *args)
+        return last_step(self, *args)
 
-    monkeypatch.setattr(VerifierBank, "_commit", forks)
+    monkeypatch.setattr(VerifierBank, "_forget_threshold", forks)
     thread = threading.Thread(target=model.enroll, args=(X[GROUPS == 3], 3))
     thread.start()
     thread.join()

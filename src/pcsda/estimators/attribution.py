@@ -1,4 +1,4 @@
-"""Explain scores in the user's terms: by columns of X or by training rows."""
+"""Explanations of scores by columns of X or by training rows, which the user knows."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from ..validation import MatrixLike
 if TYPE_CHECKING:
     from .verifier import Verifier
 
-# If there are more rows than this, they are explained by axes only, because columns take a few
-# hundred scores per row.
+# More rows than this are explained by axes only: columns take a few hundred scores per row.
 MOST_ROWS = 200
 NEAREST = 3
 
@@ -32,7 +31,7 @@ def attributed(
 ) -> Explanation:
     """Add each column's contribution, or the nearest training rows, to an explanation.
 
-    For a kernel model, `project` maps training rows to coordinates.
+    `project` maps a kernel model's training rows to coordinates.
     """
     if not 0 < len(z) <= MOST_ROWS:
         return found
@@ -95,7 +94,7 @@ def _with_neighbours(
 
 
 def nearest_rows(z: Array, known: Array, numbers: Ints) -> Ints:
-    """Return the numbers of the known rows nearest to each row of z."""
+    """Return the numbers of the known rows that are nearest to each row of z."""
     apart = np.stack([np.linalg.norm(known - row, axis=1) for row in z])
     found: Ints = numbers[np.argsort(apart, axis=1, kind="stable")[:, :NEAREST]]
     return found

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from dataclasses import asdict, replace
-from types import MappingProxyType
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -27,6 +26,8 @@ from .bank_scores import USUAL_RATE, BankScores, Labels
 from .callbacks import CallbackSupportMixin, calls_back
 from .changes import (
     BankRows,
+    Change,
+    Settings,
     alone,
     check_background,
     check_kind,
@@ -38,95 +39,102 @@ from .doors import Door
 from .kindred_labels import KindredLabels, are_kindred
 from .linear import PCSDA
 from .naming import name_in_bank
-from .pooled_labels import PooledLabels, Settings, can_pool
+from .pooled_labels import PooledLabels, can_pool
 from .separate import SeparateLabels
 from .shared import cluster_rows, given_clusters
-from .steps import auto_ridge, draw_seed
+from .steps import auto_ridge, draw_seed, forget
 from .threads import updates
 
 
 @documented
 class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstimator):
-    """A verifier for each label, all fitted from one factorisation of the data.
+    """One verifier per label, all fitted from a single factorisation of the rows.
 
     Parameters
     ----------
     estimator : PCSDA, KernelPCSDA or any class-specific estimator, default=None
-        The model for each label; None means ``PCSDA()``. PCSDA and KernelPCSDA with their default
-        solver share one factorisation. So does PCSDACV around one of these, with bandwidths other
-        than "positive". Any other estimator is fitted separately for each label, in parallel.
-        If it has `contamination`, background rows may be hidden rows of a label: each label is
-        then fitted separately and takes the background as unchecked.
-        With pooled calibration, ``gamma="positive"``, the default of KernelPCSDA, means "all":
-        labels share one bandwidth. With ``calibration="per-label"``, each label has its own.
+        The model for each label; None means ``PCSDA()``. The labels share one factorisation if this
+        is PCSDA or KernelPCSDA with the default solver, or a PCSDACV that tunes one of them and
+        does not try the bandwidth "positive". Any other estimator is fitted separately for each
+        label, in parallel. So are estimators with `contamination`: some background rows may then
+        belong to a label, so all of them count as unchecked.
+        With pooled calibration, labels share one bandwidth: ``gamma="positive"``, the default of
+        KernelPCSDA, then means "all". With ``calibration="per-label"``, each label has its own
+        bandwidth.
     subclasses : {"shared", "per-class"}, default="shared"
-        Use one clustering of all rows, from which each label removes its own rows, or a separate
-        k-means for each label, started from the shared clustering. With pooled calibration, ten or
-        more labels with few rows each need no clusters: they share two covariances (see the notes).
-        Set the estimator's `n_subclasses` to a number to use k-means there too.
-        PCSDACV, which chooses K for each label, has one shared clustering per K, or separate
-        clusters if it needs folds or cannot share.
+        "shared" clusters all rows once; each label removes its own rows from the clusters.
+        "per-class" runs k-means for each label, starting from the shared clusters. With pooled
+        calibration, ten or more labels with few rows each need no clusters, because they share two
+        covariances (see the notes); to use k-means even so, set the estimator's `n_subclasses` to a
+        number. PCSDACV chooses K for each label. It clusters all rows once per K, or clusters them
+        separately for each label if it uses folds or if labels cannot share a factorisation.
     calibration : {"pooled", "per-label"}, default="pooled"
-        Estimate one shrinkage, one pair of tails and one calibration from the left-out scores of
-        all labels, or separate ones for each label from its own scores. Labels with many rows
-        depart from the common calibration as far as their rows support it. Labels are calibrated
-        separately if rows cannot be left out in closed form: with estimators other than PCSDA and
-        KernelPCSDA, with ``subclasses="per-class"``, with the published rule's settings, and in a
-        bank of two labels without background.
+        "pooled" estimates one shrinkage, one pair of tails and one calibration from the left-out
+        scores of all labels. (A row is left out by removing it from the model in closed form.) A
+        label with many rows departs from the common calibration as far as its rows justify.
+        "per-label" estimates all of these for each label from its own scores. This is always done
+        if rows cannot be left out in closed form: with estimators other than PCSDA and KernelPCSDA,
+        with ``subclasses="per-class"``, with the settings of the published rule, and in a bank of
+        two labels without background.
     n_jobs : int or None, default=None
-        Number of parallel jobs, as in joblib, if models are fitted separately. The result does not
-        depend on it.
+        Number of parallel jobs for models that are fitted separately, as in joblib. It does not
+        affect the result.
     verbose : bool, default=False
-        Draw a progress bar on a terminal.
+        Whether to draw a progress bar on a terminal.
 
     Attributes
     ----------
     classes_ : array of shape (n_classes,)
     models_ : mapping
-        The fitted estimator for each label; its positive class is True. Read-only; if labels
-        share one calibration, estimators are built on request.
+        The fitted estimator for each label; its positive class is True. The mapping is read-only.
+        If labels share one calibration, an estimator is built when it is first needed.
     threshold_ : Threshold
-        The threshold used by `identify`: set by `choose_threshold`, or by default one that accepts
-        1 % of strangers, chosen when it is first needed. Absent if no label can be left out as a
-        stranger, as with two labels and no background, and no strangers were given.
+        The threshold used by `identify`. `choose_threshold` sets it. Otherwise it is chosen when it
+        is first needed, to accept 1 % of strangers. It does not exist if no label can serve as a
+        stranger, as with two labels and no background, unless `choose_threshold` was given rows of
+        strangers.
     clusters_ : array of shape (n_samples,)
         Shared cluster of each training row; background rows come last.
     centroids_ : array of shape (n_clusters, n_features)
-        Cluster means; enrolled rows join the cluster with the nearest mean.
+        Cluster means. Rows added later join the cluster with the nearest mean.
     ridge_ : float
-        The absolute ridge, which stays the same when rows are added or removed.
+        The absolute ridge. It does not change when rows are added or removed.
     unit_length_ : bool
-        Whether the bank divides rows by their Euclidean length, which stays the same, too (see the
-        notes). The estimators in `models_` are then pipelines that begin with Normalizer.
+        Whether the bank divides each row by its Euclidean length (see the notes). This does not
+        change when rows are added or removed. If True, the estimators in `models_` are pipelines
+        that begin with a Normalizer.
 
     Notes
     -----
-    Banks of ten or more labels share two covariances, one within labels and one between labels
-    (two-covariance PLDA), if the median label has up to 50 rows, or with more than 100 labels
-    whatever their size. The axes are the same as in PCSDA with the labels as subclasses. A row is
-    compared under two predictive distributions: one for the label, whose mean is shrunk more
-    strongly toward the centre of all labels the fewer rows it has, and one for a stranger. This
-    requires the default values of `subclasses`, `n_subclasses`, `n_components`, `negatives` and
-    `shrinkage`, and no groups. In this case, ``regularization="auto"`` is Ledoit and Wolf's
-    shrinkage, or 0.1, 0.3 or 3 times that value, whichever separates left-out rows from strangers
-    best. The bank also divides each row by its length (`unit_length_`) if this separates them
-    clearly better: by more than 0.03 nat in the losses of two logistic functions of the score, one
-    against the best scores of strangers and one against their scores for random labels. Up to 300
-    labels decide. A kernel bank does so unless its `gamma` is a number or its `kernel` a function,
-    which are meant for rows as they are. Each background row counts as a separate label with one
-    row. If most labels have one row and fewer than ten have more, the rows do not determine the
-    within-label covariance. It is assumed to be the square root of the total covariance, with 30 %
-    of the variance; ratios are calibrated on simulated rows, and models have no left-out scores.
-    Rows are then divided by their length if this makes the tails of their distribution lighter:
-    if the reciprocal of the degrees of freedom falls by more than 0.02.
+    Labels share two covariances, one within labels and one between labels (two-covariance PLDA), if
+    there are at least ten labels and the median label has fewer than 50 rows, or if there are more
+    than 100 labels of any size. This requires the default values of `subclasses`, `n_subclasses`,
+    `n_components`, `negatives` and `shrinkage`, and no groups. The axes are those of PCSDA with the
+    labels as subclasses. The score of a row compares two predictive distributions, one for the
+    label and one for a stranger. The fewer rows a label has, the more its mean is shrunk toward the
+    centre of all labels. Each background row counts as a label with one row.
+    ``regularization="auto"`` then means Ledoit and Wolf's shrinkage, or 0.1, 0.3 or 3 times that
+    value, whichever best separates left-out rows from strangers.
 
-    `enroll`, `update`, `reject`, `remove` and `refresh` need no earlier data from you: the bank
-    keeps its training rows. They refit the affected label at once; `refresh` refits the others and
-    the common calibration. If labels share covariances, all labels are updated at once: the sums
-    behind the covariances are updated in closed form, and the next query solves for the models.
-    Banks with clusters update their factorisation, which costs ``D^2`` per row. Kernel banks, and
-    linear ones with more features than rows, factorise again. So do all banks after unpickling,
-    because pickles do not contain the factorisation.
+    Such a bank also divides each row by its length if this separates left-out rows from strangers
+    clearly better. Two logistic functions of the score measure this: one is fitted against the best
+    score of each stranger, one against strangers' scores for random labels. The sum of their losses
+    must fall by more than 0.03 nat, on at most 300 labels. A kernel bank leaves the rows as they
+    are if its `gamma` is a number or its `kernel` a function.
+
+    If most labels have one row and fewer than ten have more, the rows do not determine the
+    covariance within labels. The bank then assumes that it is the square root of the total
+    covariance, scaled to 30 % of the variance. Ratios are calibrated on simulated rows, and models
+    have no left-out scores. Rows are divided by their length if this makes their tails lighter: if
+    the reciprocal of the degrees of freedom falls by more than 0.02.
+
+    The bank keeps its training rows, so `enroll`, `update`, `reject`, `remove` and `refresh` need
+    no earlier data from you. The first four refit only the affected label; `refresh` refits all
+    labels and the common calibration. If labels share covariances, every change updates all labels:
+    the sums behind the covariances are updated in closed form, and the next query solves for the
+    models. Banks with clusters update their factorisation, which costs ``D^2`` per row. Kernel
+    banks, and linear banks with more features than rows, factorise the rows again. So do all banks
+    after unpickling, because pickles do not contain the factorisation.
 
     Examples
     --------
@@ -154,8 +162,8 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         self.verbose = verbose
 
     def __getstate__(self) -> dict[str, Any]:
-        # A dict would not survive in a model file: JSON turns its keys into strings.
-        # The factorisation is large and can be recomputed.
+        # The factorisation is not stored, because it is large and can be recomputed. Models are
+        # stored as a list, because JSON would turn the keys of a dict into strings.
         state = dict(super().__getstate__())
         if "_labels_" in state:
             if hasattr(self, "threshold_"):
@@ -171,7 +179,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
                 same = fitted.support is None or fitted.support is rows.X
                 state["_support"] = None if same else fitted.support
             else:
-                state |= {"models_": list(fitted.models), "_door": asdict(fitted.door)}
+                state |= {"models_": list(fitted.models), "_door": dict(vars(fitted.door))}
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -195,17 +203,16 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
             return
         kernel = getattr(self, "kernel_", None)
         if pooled is not None:
-            of_state = PooledLabels.of_state(pooled, self._settings, self._rows, kernel)
-            self._labels_: Labels = of_state
+            self._labels_ = PooledLabels.of_state(pooled, self._settings, self._rows, kernel)
         elif kindred is not None:
             if kernel is not None and support is None:
                 support = self._rows.X
             held = self._settings, kindred, kernel, support
             self._labels_ = KindredLabels(*held, unit=self.unit_length_)
         else:
-            known = getattr(self, "ridge_", None), kernel, models
-            self._labels_ = SeparateLabels(self._settings, self._rows, *known)
-            self._labels_.door = Door.empty() if door is None else Door(**door)
+            known = self._settings, self._rows, getattr(self, "ridge_", None), kernel
+            self._labels_ = SeparateLabels(*known, models)
+            self._labels_.door = Door.empty() if door is None else Door.of(door)
 
     @calls_back
     def fit(
@@ -225,13 +232,13 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         y : array-like of shape (n_samples,)
             At least two labels.
         background : array-like of shape (n_background, n_features), optional
-            Rows without a label, which serve as negatives for all labels.
+            Rows without a label; they are negatives for every label.
         subclass_labels : array-like of shape (n_samples,), optional
-            Shared clusters of all rows; by default the labels, or clusters found by k-means (see
-            `subclasses`). Background rows join the nearest cluster.
+            Shared cluster of each row; background rows join the nearest cluster. By default, the
+            labels are the clusters, or k-means finds them (see `subclasses`).
         groups : array-like of shape (n_samples,), optional
-            Rows in the same group, such as frames from one recording, are left out together. Rows
-            added in one later call form their own group; so does each background row.
+            Rows of one group, such as frames of one recording, are left out together. Each
+            background row forms a group, and so do the rows that one later call adds.
 
         Returns
         -------
@@ -240,22 +247,13 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         validation.check_option("subclasses", self.subclasses, ("shared", "per-class"))
         validation.check_option("calibration", self.calibration, ("pooled", "per-label"))
         validation.refuse_dask(X, y)
-        for name in (
-            "ridge_",
-            "kernel_",
-            "regularization_",
-            "unit_length_",
-            "threshold_",
-            "_rate",
-            "_gamma",
-            "_kindred_",
-        ):
-            self.__dict__.pop(name, None)
+        forget(self, "ridge_", "kernel_", "regularization_", "unit_length_", "threshold_")
+        forget(self, "_rate", "_gamma", "_kindred_")
         # Later enrolments and kernel models need the rows, so the bank keeps a copy.
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], copy=True)
         classes, labels = numbered_labels(np.asarray(y))
         with warnings.catch_warnings():
-            # Labels with one row each are no sign of a regression here.
+            # In a bank, labels with one row each do not suggest a regression.
             warnings.filterwarnings("ignore", message="The number of unique classes")
             check_classification_targets(y)
         self.classes_ = classes
@@ -285,7 +283,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         subclass_labels: ArrayLike | None,
         groups: ArrayLike | None,
     ) -> BankRows:
-        """Collect the labelled and background rows, together with their clusters."""
+        """Collect the labelled rows and the background rows, and find their clusters."""
         together = validation.check_groups(groups, len(X))
         rows, clusters = X, None
         if subclass_labels is not None:
@@ -312,11 +310,11 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         return BankRows(rows, labels, clusters, keys, together)
 
     def _share_bandwidth(self, rows: Floats, labels: Ints) -> None:
-        """Use one bandwidth if only separate ones keep the labels from sharing a calibration."""
+        """Use one bandwidth for all labels if they can then share a calibration."""
         template = self._template
         if self.calibration == "pooled" and getattr(template, "gamma", None) == "positive":
             common = replace(self._settings, template=clone(template).set_params(gamma="all"))
-            if can_pool(common, BankRows(rows, labels, labels, np.zeros(len(rows)), None)):
+            if can_pool(common, rows, labels):
                 self._gamma = "all"
 
     @property
@@ -334,7 +332,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         return Settings(*fixed, self.n_jobs, bool(self.verbose), isinstance(given, str))
 
     def _fit_labels(self) -> None:
-        """Fit all labels to the current rows, keeping the ridge and kernel if already known."""
+        """Fit all labels to the current rows; a ridge and a kernel that are known stay the same."""
         settings = self._settings
         known = getattr(self, "ridge_", None), getattr(self, "kernel_", None)
         unit = getattr(self, "unit_length_", None)
@@ -346,15 +344,19 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
                 self._take_clusters()
                 self._fit_labels()
                 return
-        elif self.calibration == "pooled" and can_pool(settings, self._rows):
-            try:
+        elif self.calibration == "pooled" and can_pool(settings, self._rows.X, self._rows.labels):
+            with suppress(SingularMatrixError):  # the shared rows may not determine a label
                 found = PooledLabels.fit(settings, self._rows, *known)
-            except SingularMatrixError:  # the shared rows do not determine a label
-                found = None
         if found is None:
             found = SeparateLabels(settings, self._rows, *known)
             found.models = found.fit(range(len(self.classes_)))
-        self._keep(found)
+        self._labels_ = found
+        self._name_separate()
+        self.unit_length_ = isinstance(found, KindredLabels) and found.unit
+        if found.ridge is not None:
+            self.ridge_ = found.ridge
+        if found.kernel is not None:
+            self.kernel_ = found.kernel
         if isinstance(found, KindredLabels) and settings.auto_ridge:
             self.regularization_ = found.regularization
         self._forget_threshold()
@@ -362,8 +364,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
     def _take_clusters(self) -> None:
         """Switch from shared covariances to a clustering of all rows."""
         self._kindred_ = False
-        for name in ("ridge_", "kernel_"):
-            self.__dict__.pop(name, None)
+        forget(self, "ridge_", "kernel_")
         if hasattr(self, "regularization_"):
             self.regularization_ = self._auto_ridge(self._rows.labels)
         clusters = cluster_rows(self._template, self._rows.X, None, self._seed)
@@ -376,46 +377,38 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         self.centroids_ = group_means(rows.X, rows.clusters, sizes, None)
 
     def _auto_ridge(self, labels: Ints) -> float:
-        """Return one ridge for all labels, so that they can share one factorisation."""
+        """Return a single ridge for all labels, which lets them share a factorisation."""
         median = float(np.median(np.bincount(labels[labels >= 0])))
         template = PCSDA() if self.estimator is None else self.estimator
         return auto_ridge(template, median)
 
-    def _keep(self, found: Labels) -> None:
-        self._labels_ = found
-        self._name_separate()
-        self.unit_length_ = isinstance(found, KindredLabels) and found.unit
-        if found.ridge is not None:
-            self.ridge_ = found.ridge
-        if found.kernel is not None:
-            self.kernel_ = found.kernel
-
     def _name_separate(self) -> None:
-        """Name the subclasses of stored models; others are named when they are built."""
+        """Name the subclasses of models fitted separately; others are named when they are built."""
         if isinstance(self._labels_, SeparateLabels):
             for model in self._labels_.models:
                 name_in_bank(model, self._rows.labels, self.classes_.tolist())
 
     def _forget_threshold(self) -> None:
-        """Choose the threshold again when it is next needed, unless given strangers chose it."""
+        """Let the threshold be chosen again, unless it was chosen from given strangers."""
         if getattr(self, "_rate", USUAL_RATE) is not None:
-            self.__dict__.pop("threshold_", None)
+            forget(self, "threshold_")
 
     def name_rows(self, ids: ArrayLike) -> Self:
-        """Name the training rows, so that explanations name examples of the nearest subclass.
+        """Name the training rows, so that explanations can show examples of the nearest subclass.
 
-        Without names, a subclass is only described by its most frequent label, such as "mostly 8".
+        Without row names, a subclass is described only by its most frequent label, such as "mostly
+        8".
 
         Parameters
         ----------
         ids : array-like of shape (n_samples,)
-            Names of the rows given to `fit`, then of its background rows, then of any rows added
-            since. Rows added later are named by their numbers.
+            Names of the rows given to `fit`, then of the background rows, then of the rows added
+            since. A row added after this call is named after its number.
 
         Returns
         -------
         self : VerifierBank
-            Fitting again discards the names.
+            Another fit discards the names.
 
         Examples
         --------
@@ -436,22 +429,12 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         self._rows = replace(self._rows, ids=names)
         return self
 
-    @property
-    def models_(self) -> Mapping[Any, Any]:
-        """The fitted estimator for each label."""
-        if "_labels_" not in self.__dict__:
-            raise AttributeError("models_ exists only after fit")
-        names, fitted = self.classes_.tolist(), self._labels_
-        if not isinstance(fitted, SeparateLabels):
-            return fitted.models(names, self._rows)
-        return MappingProxyType(dict(zip(names, fitted.models, strict=True)))
-
     @updates
     def enroll(self, X: Any, label: Any) -> Self:
         """Add a new label with its rows; the class notes say what happens to the other labels.
 
-        The new model equals a separate fit to all rows with the bank's ridge and clusters; new rows
-        join the cluster with the nearest centroid.
+        The new model equals a separate fit to all rows with the bank's ridge and clusters. The new
+        rows join the cluster with the nearest centroid.
 
         Parameters
         ----------
@@ -466,7 +449,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         Warns
         -----
         UserWarning
-            If X has a single row; the message gives the label's expected error rate.
+            If X has a single row. The message gives the expected share of missed rows.
 
         Examples
         --------
@@ -483,17 +466,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
                 f"the bank already has a label {label!r}; remove it first to enroll it again, or "
                 "add rows to it with update"
             )
-        X = validate_data(self, X, reset=False, dtype=self._rows.X.dtype)
-        order = check_kind(self.classes_, label)
-        self._refuse_known(X)
-        classes = np.unique(order)
-        numbers = np.searchsorted(classes, self.classes_)
-        place = int(np.flatnonzero(classes == label)[0])
-        places: list[int | None] = [None] * len(classes)
-        for old, new in enumerate(numbers.tolist()):
-            places[new] = old
-        before = self._rows.numbered(numbers)
-        self._add(X, before, classes, places, place, place, label)
+        self._add(X, label, np.unique(check_kind(self.classes_, label)))
         return self
 
     @updates
@@ -520,8 +493,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         True
         """
         check_is_fitted(self)
-        place = self._place(self._known(label))
-        self._add_known(X, place, label, place)
+        self._add(X, self._known(label), self.classes_)
         return self
 
     @updates
@@ -557,7 +529,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
             "rejected rows would join the background, whose rows are unchecked",
             "fit the bank again without them",
         )
-        self._add_known(X, self._place(self._known(label)), label, BACKGROUND)
+        self._add(X, self._known(label), self.classes_, belongs=False)
         return self
 
     @updates
@@ -579,22 +551,17 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
             raise ValueError("a bank needs at least two labels; this would leave one")
         place = self._place(label)
         kept: Mask = self._rows.labels != place
-        numbers = np.arange(len(self.classes_))
-        numbers[place + 1 :] -= 1
-        numbers[place] = len(self.classes_)  # an unused number
-        before = self._rows.numbered(numbers)
-        places: list[int | None] = [i for i in range(len(self.classes_)) if i != place]
-        rows = before.kept(kept)
-        self._change(before, rows, np.delete(self.classes_, place), places, kept=kept)
+        classes = np.delete(self.classes_, place)
+        before, places = self._renumbered(classes)
+        self._change(Change(before, before.kept(kept), classes, places, kept))
         return self
 
     @updates
     def refresh(self) -> Self:
         """Refit all models and their common calibration to the current rows.
 
-        The rows are factorised from scratch, which also removes rounding errors accumulated over
-        many updates. A threshold chosen from the bank's own labels is chosen again for the same
-        rate.
+        The rows are factorised from scratch, which also removes rounding errors from many updates.
+        A threshold that was chosen from the bank's own labels is chosen again for the same rate.
 
         Returns
         -------
@@ -606,58 +573,54 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         self._fit_labels()
         return self
 
-    def _add_known(self, X: Any, place: int, label: Any, owner: int) -> None:
-        """Add rows that belong to `owner` and refit a label of the bank."""
+    def _renumbered(self, classes: NDArray[Any]) -> tuple[BankRows, list[int | None]]:
+        """Renumber the rows for new labels; also return the previous number of each new label."""
+        if classes is self.classes_:
+            return self._rows, list(range(len(classes)))
+        old = {label: place for place, label in enumerate(self.classes_.tolist())}
+        new = {label: place for place, label in enumerate(classes.tolist())}
+        unused = len(old)  # the number of a label that is removed
+        numbers = np.array([new.get(label, unused) for label in old])
+        return self._rows.numbered(numbers), [old.get(label) for label in new]
+
+    def _add(self, X: Any, label: Any, classes: NDArray[Any], *, belongs: bool = True) -> None:
+        """Add rows to a label, or to the background if they do not belong to it; refit the label.
+
+        If this fails, the bank stays unchanged.
+        """
         X = validate_data(self, X, reset=False, dtype=self._rows.X.dtype)
         self._refuse_known(X)
-        same: list[int | None] = list(range(len(self.classes_)))
-        self._add(X, self._rows, self.classes_, same, owner, place, label)
-
-    def _add(
-        self,
-        X: Floats,
-        before: BankRows,
-        classes: NDArray[Any],
-        places: list[int | None],
-        owner: int,
-        touched: int,
-        name: Any,
-    ) -> None:
-        """Add rows and refit one label; if this fails, leave the bank unchanged."""
+        before, places = self._renumbered(classes)
+        touched = int(np.flatnonzero(classes == label)[0])
         kindred = isinstance(self._labels_, KindredLabels)
-        # Labels that share covariances are their own clusters, see `_change`.
+        # If labels share covariances, each label is a cluster; `_change` sets the clusters then.
         clusters = np.zeros(len(X), dtype=np.intp) if kindred else nearest(X, self.centroids_)
-        rows = before.appended(X, owner, clusters, self._seed)
+        rows = before.appended(X, touched if belongs else BACKGROUND, clusters, self._seed)
         threshold = None  # labels calibrated separately do not need it
         if not isinstance(self._labels_, SeparateLabels) and hasattr(self, "threshold_"):
             threshold = self.threshold_.value
-        with_name = {"name": name, "threshold": threshold}
-        self._change(before, rows, classes, places, touched=touched, **with_name)
+        change = Change(before, rows, classes, places, touched=touched, threshold=threshold)
+        self._change(change)
 
-    def _change(
-        self,
-        before: BankRows,
-        rows: BankRows,
-        classes: NDArray[Any],
-        places: list[int | None],
-        **how: Any,
-    ) -> None:
+    def _change(self, change: Change) -> None:
         """Update the labels after rows were added or removed."""
-        if not isinstance(self._labels_, KindredLabels):
-            self._commit(self._labels_.changed(before, rows, places, **how), rows, classes)
-            return
-        rows = replace(rows, clusters=alone(rows.labels))
+        kindred = isinstance(self._labels_, KindredLabels)
+        if kindred:
+            own = replace(change.rows, clusters=alone(change.rows.labels))
+            change = replace(change, rows=own)
+        moved = len(change.classes) != len(self.classes_)
         try:
-            self._commit(self._labels_.changed(before, rows, places, **how), rows, classes)
-        except SingularMatrixError:  # the remaining rows do not determine both covariances
-            self._rows, self.classes_ = rows, classes
+            self._labels_ = self._labels_.changed(change)
+        except SingularMatrixError:
+            if not kindred:
+                raise
+            # The remaining rows do not determine both covariances.
+            self._rows, self.classes_ = change.rows, change.classes
             self._take_clusters()
             self._fit_labels()
-
-    def _commit(self, found: Labels, rows: BankRows, classes: NDArray[Any]) -> None:
-        moved = len(classes) != len(self.classes_)
-        self._labels_, self._rows, self.classes_ = found, rows, classes
-        self.clusters_ = rows.clusters
+            return
+        self._rows, self.classes_ = change.rows, change.classes
+        self.clusters_ = change.rows.clusters
         self._name_separate()
         if moved:  # the threshold follows the number of labels
             self._forget_threshold()

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,6 +24,7 @@ from .changes import BankRows, known_row, listed
 from .closed_set import chances, identities, second_of_two
 from .doors import warn_of_misses
 from .kindred_labels import KindredLabels
+from .labels import LabelModels
 from .naming import add_examples
 from .pooled_labels import PooledLabels
 from .ratios import narrowed, sets_of
@@ -35,7 +37,7 @@ USUAL_RATE = 0.01
 
 
 class BankScores:
-    """Methods that use a bank's models without changing them; `VerifierBank` adds the rest.
+    """Methods of `VerifierBank` that score rows and change no label.
 
     Attributes
     ----------
@@ -47,15 +49,22 @@ class BankScores:
     _labels_: Labels
     _rows: BankRows
     _rate: float | None
-    if TYPE_CHECKING:
 
-        @property
-        def models_(self) -> Mapping[Any, Any]:
-            """The fitted estimator for each label."""
+    @property
+    def models_(self) -> Mapping[Any, Any]:
+        """The fitted estimator for each label."""
+        if "_labels_" not in self.__dict__:
+            raise AttributeError("models_ exists only after fit")
+        names, fitted = self.classes_.tolist(), self._labels_
+        if isinstance(fitted, SeparateLabels):
+            return MappingProxyType(dict(zip(names, fitted.models, strict=True)))
+        if fitted.built is None or fitted.built.rows is not self._rows:
+            fitted.built = LabelModels(names, self._rows, fitted.build)
+        return fitted.built
 
     @cached_property
     def threshold_(self) -> Threshold:
-        """The threshold used by `identify`, by default chosen when it is first needed."""
+        """The threshold used by `identify`, chosen when it is first needed."""
         check_is_fitted(self)
         door = self._labels_.door
         if not len(door.best):
@@ -91,8 +100,8 @@ class BankScores:
         ----------
         X : array-like of shape (n_samples, n_features)
         trials : array-like of shape (n_samples,), default=None
-            Trial of each row; the result then has a row for each of ``np.unique(trials)``. See
-            :meth:`PCSDA.log_likelihood_ratio`.
+            Trial of each row, as in :meth:`PCSDA.log_likelihood_ratio`. The result then has one row
+            per trial, in the order of ``np.unique(trials)``.
 
         Returns
         -------
@@ -117,15 +126,15 @@ class BankScores:
         Returns
         -------
         array of shape (n_samples, n_classes)
-            With two labels, the values for ``classes_[1]`` in shape (n_samples,), as in
-            scikit-learn.
+            With two labels, the shape is (n_samples,) and the values are for ``classes_[1]``, as
+            in scikit-learn.
         """
         odds, dtype = self._odds(X)
         return narrowed(second_of_two(odds), dtype)
 
     @reads
     def predict_proba(self, X: MatrixLike) -> Floats:
-        """Return posterior label probabilities for a closed set, normalised to sum to one.
+        """Return the probability of each label, assuming that every row belongs to some label.
 
         Parameters
         ----------
@@ -140,7 +149,7 @@ class BankScores:
 
     @reads
     def predict(self, X: MatrixLike) -> NDArray[Any]:
-        """Return the label with the largest posterior ratio (closed-set identification).
+        """Return the label with the largest posterior ratio; no row is rejected.
 
         Parameters
         ----------
@@ -162,24 +171,24 @@ class BankScores:
         Parameters
         ----------
         max_false_alarms : float, default=0.01
-            Largest share of strangers that may be given a label.
+            Largest share of strangers to whom `identify` may give a label.
         strangers : array-like of shape (n_strangers, n_features), optional
-            Rows from strangers, neither enrolled nor in the background. Without them, each label
-            in the bank serves as a stranger: its rows are left out of all models, and their best
-            score among the other labels is taken as a stranger's score.
+            Rows of strangers, which belong neither to a label nor to the background. Without them,
+            each label of the bank serves as a stranger: its rows are left out of all models, and
+            their best score among the other labels is taken as a stranger's score.
 
         Returns
         -------
         Threshold
-            `misses` is the share of left-out rows rejected by their own label.
+            Its `misses` is the share of left-out rows that their own label rejects.
 
         Notes
         -----
-        If clusters have fewer than 50 rows or 10 labels, labels are left out in folds, each with
-        its own clusters; otherwise they are left out one by one, in closed form. The best score
-        is higher among many labels than among few, so the threshold is adjusted when labels are
-        added or removed. Labels that are calibrated separately are left out in
-        folds, too, when the threshold is first needed, which takes a few times as long as the fit.
+        If clusters have fewer than 50 rows or 10 labels on average, labels are left out in folds,
+        and each fold has its own clusters. Otherwise labels are left out one by one, in closed
+        form. Labels that are calibrated separately are always left out in folds, when the threshold
+        is first needed; this takes a few times as long as the fit. The best of many scores is
+        higher than the best of few, so the threshold changes when labels are added or removed.
 
         Examples
         --------
@@ -206,7 +215,7 @@ class BankScores:
         return self.threshold_
 
     def _doorless(self) -> tuple[str, str]:
-        """Say why no label was scored as a stranger, and what to do about it."""
+        """Return why no label could serve as a stranger, and what the user can do about it."""
         if len(self.classes_) == 2 and np.all(self._rows.labels >= 0):
             return (
                 "with 2 labels and no background, nothing is left to compare the second label "
@@ -234,17 +243,19 @@ class BankScores:
         ----------
         X : array-like of shape (n_samples, n_features)
         threshold : float, optional
-            Smallest log-likelihood ratio for which a row gets a label. None means the value of
-            `threshold_`, or 0, with a warning, if the bank has none; see :meth:`choose_threshold`.
+            Smallest log-likelihood ratio at which a row gets a label. None means the value of
+            `threshold_`; if the bank has no threshold, it means 0, with a warning. See
+            :meth:`choose_threshold`.
         unknown : object, default=None
-            Value returned for rows that no label accepts.
+            Value for rows that no label accepts.
         trials : array-like of shape (n_samples,), default=None
-            Trial of each row; the result then has one label for each of ``np.unique(trials)``.
+            Trial of each row. The result then has one label per trial, in the order of
+            ``np.unique(trials)``.
 
         Returns
         -------
         array of shape (n_samples,) or (n_trials,)
-            Has the labels' dtype if `unknown` fits it, otherwise the dtype object.
+            Its dtype is that of the labels if `unknown` fits it, otherwise object.
         """
         if threshold is None:
             getattr(self, "threshold_", None)  # chosen here, because a snapshot would forget it
@@ -264,7 +275,7 @@ class BankScores:
         return identities(self.classes_[best], known, unknown)
 
     def _usual_threshold(self) -> float:
-        """Return the value of `threshold_`, or 0; warn if it accepts or rejects nearly all rows."""
+        """Return the value of `threshold_`, or 0 with a warning if the bank has no threshold."""
         if hasattr(self, "threshold_"):
             warn_of_misses(self.threshold_)
             return self.threshold_.value
@@ -285,11 +296,11 @@ class BankScores:
         ----------
         X : array-like of shape (n_samples, n_features)
         claimed : label or array-like of shape (n_samples,)
-            The claimed label, one for all rows or one per row. Rows must be new: a label always
-            accepts its own training rows.
+            The claimed label: one for all rows, or one per row. The rows should be new, because a
+            label accepts its own training rows.
         trials : array-like of shape (n_samples,), default=None
-            Trial of each row. All rows in a trial must claim the same label; the result has one
-            value for each of ``np.unique(trials)``.
+            Trial of each row. All rows of a trial must claim the same label. The result then has
+            one value per trial, in the order of ``np.unique(trials)``.
 
         Returns
         -------
@@ -327,7 +338,7 @@ class BankScores:
         ----------
         X : array-like of shape (n_samples, n_features)
         label : object
-            One of `classes_`; required.
+            One of `classes_`. It must be given.
 
         Returns
         -------
@@ -336,9 +347,8 @@ class BankScores:
         X = self._checked(X)
         if label is None:
             raise ValueError(
-                "explain needs label=, one of classes_: each label has a subspace of its own, so "
-                "an explanation is for one label. For the best label of row i, call "
-                "explain(X[[i]], predict(X[[i]])[0])"
+                "explain needs label=, one of classes_: each label has its own subspace. For the "
+                "best label of row i, call explain(X[[i]], predict(X[[i]])[0])"
             )
         explanation: Explanation = asked(self.named_model(label), "explain", X)
         names = getattr(self, "feature_names_in_", None)
@@ -348,7 +358,7 @@ class BankScores:
 
     @reads
     def named_model(self, label: object) -> Any:
-        """Return the estimator for one label, with subclass examples if rows have names.
+        """Return the estimator for one label, with examples of its subclasses if rows have names.
 
         Parameters
         ----------
@@ -358,8 +368,8 @@ class BankScores:
         Returns
         -------
         estimator
-            As in `models_`. After `name_rows` it also has `subclass_examples_`, the rows nearest to
-            the centre of each subclass.
+            The estimator in `models_`. After `name_rows`, it also has `subclass_examples_`: the
+            names of the rows nearest to the centre of each subclass.
 
         Examples
         --------
@@ -406,10 +416,11 @@ class BankScores:
     def _model(self, label: object) -> Any:
         return self.models_[self._known(label)]
 
-    def _known(self, label: object, remedy: str = "enroll it first") -> Any:
+    def _known(self, label: object) -> Any:
+        """Return the label if the bank has it; otherwise raise an error."""
         if label not in self.models_:
             raise ValueError(
-                f"label {label!r} is not in the bank; {remedy}, or use one of "
+                f"label {label!r} is not in the bank; enroll it first, or use one of "
                 f"{listed(self.classes_)}"
             )
         return label
@@ -419,7 +430,7 @@ class BankScores:
 
     def _refuse_known(self, X: Floats, name: str = "X") -> None:
         """Reject rows that the bank already contains."""
-        found = known_row(self._rows, X)
+        found = known_row(self._rows.X, X)
         if found is not None:
             owner = self._rows.labels[found[1]]
             whose = "the background"

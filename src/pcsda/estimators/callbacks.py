@@ -1,4 +1,4 @@
-"""What surrounds every fit: scikit-learn's callbacks, and errors that name a number of X."""
+"""What every fit is wrapped in: scikit-learn's callbacks, and errors that name a value of X."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ except ImportError:  # before scikit-learn 1.9
 def calls_back(fit: Fit) -> Fit:
     """Wrap a fit method so that it reports to callbacks registered with ``set_callbacks``.
 
-    A fit is a single task, because closed-form solutions have no iterations to report. In the last
-    call, `fitted_estimator` is the fitted estimator itself.
+    A fit is a single task, because closed-form solutions have no iterations to report. The last
+    report passes the fitted estimator itself as `fitted_estimator`.
     """
     fit = _naming_the_number(fit)
     if with_callbacks is None:
@@ -49,9 +49,9 @@ def calls_back(fit: Fit) -> Fit:
 
 
 def _naming_the_number(fit: Fit) -> Fit:
-    """Wrap a fit method so that an error of scale says where X is too large, or how small it is.
+    """Wrap a fit method so that an error of scale names the value of X that is too large or small.
 
-    Only a fit that fails looks for the number, which takes a pass over X.
+    Finding the value takes a pass over X, which only a failed fit makes.
     """
 
     @wraps(fit)

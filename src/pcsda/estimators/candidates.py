@@ -1,4 +1,4 @@
-"""The settings that a search tries."""
+"""The grid of settings that a search tries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .. import validation
 from ..core.linalg import Ints
 from ..kernels import SCALED_KERNELS, bandwidth
 from ..partition import count_distinct, given_labels, settle_count
-from .grid import Cell, Data
+from .grid import Cell, Data, final_of
 from .kernel import KernelPCSDA
 from .linear import PCSDA
 from .steps import auto_ridge, least_subclasses
@@ -22,8 +22,8 @@ from .steps import auto_ridge, least_subclasses
 if TYPE_CHECKING:
     from .search import PCSDACV
 
-# These values are tried in addition to the estimator's own K, d and ridge. A finer grid does not
-# choose better, because the best of more settings owes more to chance.
+# These values are tried besides the estimator's own K, d and ridge. A finer grid does not choose
+# better, because the best of more settings owes more to chance.
 N_SUBCLASSES = (1, 5)
 N_COMPONENTS = (2, 5, 10)
 REGULARIZATION = (1e-2, 1e-1, 1.0)
@@ -32,17 +32,12 @@ GAMMA = ("positive", 0.3, 1.0, 3.0)
 
 
 def template_of(search: BaseEstimator) -> Any:
-    """Return the estimator that a search tunes or a mixture copies, or a pipeline around it."""
+    """Return the estimator, or pipeline, that a search tunes or a mixture copies."""
     return PCSDA() if search.estimator is None else search.estimator
 
 
-def final_of(template: BaseEstimator) -> Any:
-    """Return the final estimator of a pipeline, or the estimator itself."""
-    return template[-1] if isinstance(template, Pipeline) else template
-
-
 def is_standard(search: PCSDACV) -> bool:
-    """Check whether the user gave no values, so that the search uses its defaults."""
+    """Return whether the user gave no values, so that the search uses its default grid."""
     given = search.n_subclasses, search.n_components, search.regularization, search.gamma
     return all(values is None for values in given)
 
@@ -71,7 +66,7 @@ def grid_of(search: PCSDACV, data: Data) -> list[Cell]:
 
 
 def _counts(search: PCSDACV, final: BaseEstimator, data: Data) -> list[int]:
-    """Return the values of K to try for which there are enough distinct negatives."""
+    """Return the values of K to try, without those above the number of distinct negatives."""
     if data.subclass_labels is not None:
         return [len(np.unique(given_labels(data.subclass_labels, data.positive)))]
     way = final.subclasses
@@ -111,11 +106,13 @@ def standard_ridges(template: BaseEstimator, n_positive: float) -> tuple[float, 
 
 
 def bandwidths(search: PCSDACV, template: KernelPCSDA) -> tuple[Any, ...]:
-    """Return the bandwidths to try, as rules or numbers that do not depend on the data."""
+    """Return the bandwidths to try, as rules or numbers, before any data are seen."""
     if template.kernel not in SCALED_KERNELS:
         return (None,)
-    if search.gamma is None:
-        return GAMMA
+    return GAMMA if search.gamma is None else _given_gammas(search)
+
+
+def _given_gammas(search: PCSDACV) -> tuple[Any, ...]:
     return (search.gamma,) if isinstance(search.gamma, str | Real) else tuple(search.gamma)
 
 
@@ -124,12 +121,12 @@ def _gammas(search: PCSDACV, template: BaseEstimator, data: Data) -> tuple[Any, 
     if search.gamma is not None:
         if not is_kernel and not isinstance(template, Pipeline):
             raise ValueError("gamma needs a kernel, and PCSDA has none; use KernelPCSDA")
-        given = [search.gamma] if isinstance(search.gamma, str | Real) else list(search.gamma)
+        given = _given_gammas(search)
         if not given:
             raise ValueError("gamma=[] must be a list of bandwidths to try")
         for gamma in given:
             validation.check_kernel("rbf", gamma)
-        return tuple(given)
+        return given
     if not is_kernel or template.kernel not in SCALED_KERNELS:
         return (None,)
     scale = bandwidth("scale", data.X, None)
@@ -144,9 +141,10 @@ def _auto_count(final: BaseEstimator, data: Data, negatives: Ints) -> int:
 
 
 def own_setting(template: BaseEstimator, grid: list[Cell], data: Data) -> Cell | None:
-    """Return the estimator's own setting, if it is in the grid.
+    """Return the estimator's own setting, or None if it is not in the grid.
 
-    If K depends on the number of negatives, the next smaller value in the grid is used.
+    If the estimator's K is "auto", the largest K in the grid up to the value of "auto" counts as
+    its own.
     """
     steps = template if isinstance(template, Pipeline) else [template]
     final, count = steps[-1], steps[-1].n_subclasses
@@ -167,7 +165,7 @@ def own_setting(template: BaseEstimator, grid: list[Cell], data: Data) -> Cell |
 
 
 def _values(name: str, given: object, default: object, whole: bool = False) -> Any:
-    """Return the grid values of one parameter, after checking them."""
+    """Check and return the values to try for one parameter."""
     if given is None:
         return default
     values = [given] if isinstance(given, Real) or not np.iterable(given) else list(given)

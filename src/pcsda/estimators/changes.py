@@ -1,4 +1,4 @@
-"""A bank's training rows, and checks for rows and labels that are added later."""
+"""What a bank passes to its labels (settings, rows and changes), and checks of its input."""
 
 from __future__ import annotations
 
@@ -20,26 +20,56 @@ from ..core.pooling import Pool
 from ..core.predictive import pseudo_positives
 from ..core.warning import warn
 from ..validation import MatrixLike
-from .candidates import final_of, template_of
+from .candidates import template_of
+from .grid import final_of
 from .kernel import KernelPCSDA
 from .linear import PCSDA
 from .mixture import MixtureVerifier
+from .rows import some
 from .search import PCSDACV
 from .selection import check_search
 from .verifier import Verifier
 
 
+@dataclass(frozen=True)
+class Settings:
+    """Settings for fitting a bank.
+
+    Attributes
+    ----------
+    template : estimator
+        The estimator that is copied for each label; its `regularization` is a number.
+    seed : int
+    given : bool
+        Whether the user gave the clusters.
+    own_clusters : bool
+        Whether each label has its own k-means.
+    n_jobs : int or None
+    verbose : bool
+    auto_ridge : bool
+        Whether the bank chose the ridge.
+    """
+
+    template: Any
+    seed: int
+    given: bool
+    own_clusters: bool
+    n_jobs: int | None
+    verbose: bool
+    auto_ridge: bool = False
+
+
 class Room:
-    """Rows with room for more after them, so that most additions copy only the new rows.
+    """Rows in an array with free space at the end, so that most additions copy only the new rows.
 
     Parameters
     ----------
     rows : array of shape (N, D)
-        The rows so far, which are copied.
+        The rows so far; they are copied.
     more : int
-        Number of rows for which there must be room.
+        Number of further rows that must fit.
     chosen : array of integers, optional
-        Which of the rows to keep; by default all.
+        Numbers of the rows to keep; by default all.
     """
 
     def __init__(self, rows: Floats, more: int = 0, chosen: Ints | None = None) -> None:
@@ -52,7 +82,7 @@ class Room:
 
     @property
     def rows(self) -> Floats:
-        """All rows. Arrays returned earlier stay as they are when rows are added."""
+        """All rows. Adding rows does not change arrays returned earlier."""
         return self._space[: self.used]
 
     def follows(self, rows: Floats, more: int) -> bool:
@@ -77,13 +107,13 @@ class BankRows:
         Index of each row's label, or `BACKGROUND` for unlabelled rows.
     clusters : array of shape (N,)
     keys : array of shape (N,)
-        Random numbers that determine which rows are sampled.
+        Random numbers that decide which rows are sampled.
     together : array of shape (N,) or None
         Rows with the same number are left out together.
     ids : array of shape (N,) or None
-        Row names. Rows added later are named by their numbers.
+        Row names. A row added later is named after its number.
     room : Room or None
-        Where X is kept after rows were added.
+        The storage that holds X once rows were added.
     """
 
     X: Floats
@@ -95,7 +125,7 @@ class BankRows:
     room: Room | None = field(default=None, repr=False, compare=False)
 
     def appended(self, X: Floats, label: int, clusters: Ints, seed: int) -> BankRows:
-        """Add rows for one label or the background; with groups, the new rows form one group."""
+        """Add rows to one label or to the background; with groups, the new rows form one group."""
         together = self.together
         if together is not None:
             together = np.append(together, np.full(len(X), together.max() + 1))
@@ -118,11 +148,9 @@ class BankRows:
 
     def kept(self, rows: Mask) -> BankRows:
         """Return the selected subset of the rows."""
-        together = None if self.together is None else self.together[rows]
-        ids = None if self.ids is None else self.ids[rows]
         room = Room(self.X, chosen=np.flatnonzero(rows))
         kept = room.rows, self.labels[rows], self.clusters[rows], self.keys[rows]
-        return BankRows(*kept, together, ids, room)
+        return BankRows(*kept, some(self.together, rows), some(self.ids, rows), room)
 
     def numbered(self, numbers: Ints) -> BankRows:
         """Renumber the labels: label i becomes ``numbers[i]``."""
@@ -132,20 +160,69 @@ class BankRows:
         return replace(self, labels=labels)
 
 
+@dataclass(frozen=True)
+class Change:
+    """Rows added to a bank, or a label removed from it.
+
+    Attributes
+    ----------
+    before, rows : BankRows
+        Rows before and after the change, both with the new label numbers.
+    classes : array of shape (C,)
+        The labels after the change.
+    places : list
+        The previous number of each label, None for a new label.
+    kept : boolean array or None
+        Which rows were kept; None if rows were added at the end.
+    touched : int or None
+        Number of the label to refit.
+    threshold : float or None
+        The bank's threshold, for the warning about a label with a single row.
+    """
+
+    before: BankRows
+    rows: BankRows
+    classes: NDArray[Any]
+    places: list[int | None]
+    kept: Mask | None = None
+    touched: int | None = None
+    threshold: float | None = None
+
+    @property
+    def fresh(self) -> Floats:
+        """The rows that were added."""
+        return self.rows.X[len(self.before.X) :]
+
+    def warn_of_one_row(self, missed: float | None = None) -> None:
+        """Warn that a new label has one row, and state the share of its rows that may be missed."""
+        assert self.touched is not None
+        expected = ""
+        if missed is not None:
+            expected = (
+                f"; if it spreads as the others do, expect about {missed:.0%} of its rows to be "
+                f"missed at the threshold of {self.threshold:.3g}"
+            )
+        warn(
+            f"label {self.classes.tolist()[self.touched]!r} has one row, which says nothing about "
+            f"its spread: the ratios are based on the spread of the other labels{expected}. Add "
+            "rows with update as soon as you have them",
+        )
+
+
 def alone(labels: Ints) -> Ints:
-    """Return the labels as clusters, with a separate cluster for each background row."""
+    """Make each label a cluster, and each background row a cluster by itself."""
     clusters, unknown = labels.copy(), np.flatnonzero(labels < 0)
     clusters[unknown] = labels.max() + 1 + np.arange(len(unknown))
     return clusters
 
 
-def known_row(rows: BankRows, X: Floats) -> tuple[int, int] | None:
-    """Find the first row of X that is already a training row; return both row numbers."""
-    near = np.flatnonzero(np.isin(rows.X[:, 0], X[:, 0]))
+def known_row(known: Floats, X: Floats) -> tuple[int, int] | None:
+    """Find the first row of X that equals a known row; return the numbers of both rows."""
+    near = np.flatnonzero(np.isin(known[:, 0], X[:, 0]))
     if len(near) == 0:
         return None
-    places = {row.tobytes(): int(i) for i, row in zip(near, rows.X[near] + 0.0, strict=True)}
-    for number, row in enumerate(X.astype(rows.X.dtype, copy=False) + 0.0):
+    places = {row.tobytes(): int(i) for i, row in zip(near, known[near] + 0.0, strict=True)}
+    for number, row in enumerate(X.astype(known.dtype, copy=False) + 0.0):
         if (found := places.get(row.tobytes())) is not None:
             return number, found
     return None
@@ -153,13 +230,11 @@ def known_row(rows: BankRows, X: Floats) -> tuple[int, int] | None:
 
 def check_background(X: Floats, background: Floats) -> None:
     """Reject a background that is empty or contains labelled rows."""
-    n_rows = len(X)
     if len(background) == 0:
         raise ValueError(
             "background has 0 rows and needs at least 1; leave it out if there is none"
         )
-    none = np.zeros(n_rows, dtype=np.intp)
-    found = known_row(BankRows(X, none, none, np.zeros(n_rows), None), background)
+    found = known_row(X, background)
     if found is not None:
         raise ValueError(
             f"row {found[0]} of background is row {found[1]} of X, which has a label; background "
@@ -168,7 +243,7 @@ def check_background(X: Floats, background: Floats) -> None:
 
 
 def numbered_labels(y: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
-    """Return the sorted labels and each row's label index; reject labels that cannot be sorted."""
+    """Return the sorted labels and the label number of each row; reject labels without an order."""
     try:
         classes, labels = np.unique(y, return_inverse=True)
     except TypeError as error:
@@ -181,7 +256,7 @@ def numbered_labels(y: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
 
 
 def warn_of_shared_rows(X: Floats, labels: Ints, classes: NDArray[Any]) -> None:
-    """Warn about identical rows with two labels, which the model cannot distinguish."""
+    """Warn about equal rows with different labels, which no model can tell apart."""
     order = np.argsort(X[:, 0], kind="stable")
     first = X[order, 0]
     same = np.append(first[1:] == first[:-1], False)
@@ -218,7 +293,7 @@ def check_kind(classes: NDArray[Any], label: Any) -> NDArray[Any]:
 def missed_share(
     solved: SolvedLabel, density: Mixture | Blend, pool: Pool, threshold: float | None
 ) -> float | None:
-    """Estimate the share of a one-row label's rows that a threshold would miss, or return None."""
+    """Estimate the share of rows that a threshold misses for a label with one row, if possible."""
     few = pseudo_positives(solved.subspace)
     if few is None or threshold is None:
         return None
@@ -226,25 +301,10 @@ def missed_share(
     return float(np.average(scores < threshold, weights=few[1]))
 
 
-def warn_of_one_row(label: object, missed: float | None, threshold: float | None) -> None:
-    """Warn about a label with a single row, and state its expected error rate."""
-    expected = ""
-    if missed is not None:
-        expected = (
-            f"; if it spreads as the others do, expect about {missed:.0%} of its rows to be "
-            f"missed at the threshold of {threshold:.3g}"
-        )
-    warn(
-        f"label {label!r} has one row, which says nothing about its spread: the ratios are based "
-        f"on the spread of the other labels{expected}. Add rows with update as soon as you have "
-        "them",
-    )
-
-
 def check_template(
     template: BaseEstimator, groups: ArrayLike | None, background: MatrixLike | None
 ) -> None:
-    """Check the estimator that is copied for each label, and its parameters."""
+    """Check the estimator that the bank copies for each label."""
     inner: Any = template
     while isinstance(inner, (Pipeline, PCSDACV, MixtureVerifier, GridSearchCV, RandomizedSearchCV)):
         inner = final_of(inner) if isinstance(inner, Pipeline) else template_of(inner)
@@ -284,6 +344,6 @@ def check_template(
 
 
 def listed(classes: NDArray[Any]) -> str:
-    """List labels for a message, showing only the first few if there are many."""
+    """List labels for a message; if there are many, only the first few."""
     shown = classes[:8].tolist()
     return str(shown) if len(classes) <= 8 else f"{str(shown)[:-1]}, ...] ({len(classes)} labels)"

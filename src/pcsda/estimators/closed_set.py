@@ -1,4 +1,4 @@
-"""Convert log odds for many labels to probabilities, and best labels to identities."""
+"""From the log odds of many labels to probabilities, and from best labels to identities."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..core.linalg import Array, Mask
 
 
 def second_of_two(odds: Array) -> Array:
-    """Return the log odds of the second label against the first if there are two, else all."""
+    """With two labels, return the log odds of the second against the first; otherwise all odds."""
     return odds[:, 1] - odds[:, 0] if odds.shape[1] == 2 else odds
 
 
@@ -29,7 +29,7 @@ def chances(odds: Array) -> Array:
 
 
 def identities(labels: NDArray[Any], known: Mask, unknown: object) -> NDArray[Any]:
-    """Return the labels, with `unknown` for unknown rows; as objects if the types differ."""
+    """Return the labels, with `unknown` for rows not `known`; as objects if the types differ."""
     kind = np.result_type(np.asarray(unknown), labels) if unknown is not None else object
     same = np.asarray(unknown).dtype.kind == labels.dtype.kind
     found: NDArray[Any] = labels.astype(kind if same else object)

@@ -1,4 +1,4 @@
-"""CSDA as a scikit-learn estimator, which checks the data, calls the core and stores the result."""
+"""CSDA as a scikit-learn estimator: it checks the data, calls the core and stores the result."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from numpy.typing import ArrayLike
 from .. import validation
 from ..core.csda import CSDAFactor
 from ..core.csda_solvers import TARGETS
-from ..core.linalg import Array, Floats
-from ..core.subspace import Factor
 from ..validation import MatrixLike, Seed
 from . import stream
 from .callbacks import calls_back
 from .rows import rows_of
-from .steps import check_training
+from .steps import PUBLISHED_CSDA, check_training
 from .threads import updates
 from .training import Factorise, criterion_of, fit_rows, linear_coordinates, linear_map
 from .verifier import Verifier
@@ -26,36 +24,36 @@ from .verifier import Verifier
 class CSDA(Verifier):
     """Class-specific discriminant analysis, as a probabilistic classifier.
 
-    The criterion is the same as in PCSDA with each negative as its own subclass: it maximises the
-    spread of all negatives about the positive mean, relative to the spread of the positives. The
-    negatives are modelled by one Gaussian centred at the positive mean; covariances are estimated
-    from the training rows themselves. Scores are calibrated using five folds. Far from the positive
-    mean, scores grow only logarithmically, since new positives lie farther out than training
-    positives.
+    The criterion is that of PCSDA with each negative as a subclass: it maximises the spread of the
+    negatives about the positive mean, relative to the spread of the positives. The density of the
+    negatives is one Gaussian centred at the positive mean. Covariances come from the training rows
+    themselves, without leaving any out, and scores are calibrated on five folds. Far from the
+    positive mean, scores change only logarithmically, because new positives lie farther out than
+    training positives.
 
     Parameters
     ----------
     n_components : int, "auto" or None, default="auto"
-        Dimension of the subspace. "auto" means 25, or fewer if there are fewer axes. None means the
-        largest possible, ``min(n_negatives, n_features, rank)``; a few hundred negatives are then
-        too few to determine a density.
+        Dimension of the subspace. "auto" means 25, or all axes if there are fewer. None means the
+        largest possible, ``min(n_negatives, n_features, rank)``; a few hundred negatives do not
+        determine a density along so many axes.
     solver : {"auto", "eigen", "lowrank", "trace_ratio", "labels", "raw_labels", "spectral"}, \
 default="auto"
-        "eigen", chosen by "auto", solves the literal generalised eigenproblem; "lowrank" is the
-        low-rank regression form with the same subspace; "trace_ratio" maximises the trace ratio
-        itself over orthonormal directions. The others are fast approximations that regress on
-        targets derived from the labels: "raw_labels" uses the result directly, "spectral" differs
-        from it only in the length of the first axis (class-specific spectral regression), and
-        "labels" takes the best directions in the span of the result.
+        "auto" means "eigen", which solves the generalised eigenproblem as published. "lowrank" is
+        the low-rank regression form, with the same subspace. "trace_ratio" maximises the trace
+        ratio itself over orthonormal directions. The others are fast approximations that regress on
+        targets derived from the labels: "raw_labels" uses the regression coefficients as axes,
+        "spectral" (class-specific spectral regression) changes only the length of the first axis,
+        and "labels" takes the best directions in the span of the coefficients.
     reference : {"mean", "optimal"}, default="mean"
-        The point around which negatives spread and near which positives lie: the positive mean, or
-        a vector learned together with the directions. "optimal" maximises a trace ratio, so it
+        The point about which negatives spread and near which positives lie: the positive mean, or a
+        vector learned together with the directions. "optimal" maximises a trace ratio, so it
         requires the solver "auto" or "trace_ratio".
     regularization : float, default=0.01
         Ridge on the denominator, relative to the mean squared distance from the grand mean.
     shrinkage : float or "auto", default="auto"
-        Prior strength, in samples, for shrinking the positive covariance toward its ridged form;
-        "auto" is d/2, and 0 is the published rule.
+        How strongly the positive covariance is shrunk toward the same covariance with the ridge, as
+        a number of samples; "auto" means d/2, and 0 is the published rule.
     calibrate, priors, pos_label, random_state, verbose
         As in :class:`PCSDA`; `random_state` seeds the folds and random targets.
 
@@ -65,22 +63,22 @@ default="auto"
     n_components_, density_, calibration_, scatter_, sample_, n_samples_seen_, seed_
         As in :class:`PCSDA`.
     subclass_means_, subclass_counts_
-        Mean and number of all negatives, as a single subclass.
+        Mean and number of all negatives, which form a single subclass.
     reference_ : array of shape (n_components,)
         Coordinates of the reference in the subspace, where the positive mean is zero.
     reference_step_ : float
-        The reference is ``m + reference_step_ * (m - m_n)``, with m the mean of the positives and
-        m_n the mean of the negatives; the step is 0 if the reference is the positive mean.
+        The step t in the reference ``m + t (m - m_n)``, where m is the mean of the positives and
+        m_n that of the negatives; 0 if the reference is the positive mean.
     partition_ : array of shape (n_samples,)
         0 for a positive, 1 for a negative, -1 for a row with zero weight. After `partial_fit` it
         has one entry per row of `sample_`.
     held_out_ : tuple of arrays
-        Scores, labels and weights of rows in folds that the model has not seen, if calibrated.
+        Scores, labels and weights of rows in folds that the model had not seen, if calibrated.
 
     Notes
     -----
-    `transform` is centred at the positive mean, and `score_samples` is the distance to the
-    reference. The published classifier of [2]_ is a linear SVM on ``|z|``:
+    The coordinates z of `transform` are relative to the positive mean, and `score_samples` is minus
+    the distance to the reference. The classifier published in [2]_ is a linear SVM on ``|z|``:
     ``make_pipeline(CSDA(10), FunctionTransformer(np.abs), LinearSVC())``.
 
     References
@@ -139,10 +137,10 @@ default="auto"
 
     @classmethod
     def published(cls, n_components: int | None = None, **params: Any) -> Self:
-        """Make an estimator that follows the paper, without shrinkage or calibration.
+        """Make an estimator that follows the paper: no shrinkage, no calibration.
 
         The ridge of 0.01 is our reading of "a regularized version" (see :meth:`PCSDA.published`);
-        ``regularization=0`` gives the literal problem.
+        ``regularization=0`` solves the problem without a ridge.
 
         Parameters
         ----------
@@ -155,8 +153,7 @@ default="auto"
         -------
         CSDA
         """
-        rule: dict[str, Any] = {"shrinkage": 0, "calibrate": False}
-        return cls(n_components, **(rule | params))
+        return cls(n_components, **(PUBLISHED_CSDA | params))
 
     @calls_back
     def fit(self, X: MatrixLike, y: ArrayLike, *, sample_weight: ArrayLike | None = None) -> Self:
@@ -168,7 +165,7 @@ default="auto"
         y : array-like of shape (n_samples,)
             Two labels, or more if `pos_label` is set.
         sample_weight : array-like of shape (n_samples,), optional
-            Non-negative weights; an integer weight counts as that many repetitions of the row.
+            Weights, at least 0. A whole number w counts as w copies of the row.
 
         Returns
         -------
@@ -183,10 +180,7 @@ default="auto"
         return self
 
     def _factory(self, seed: int) -> Factorise:
-        def factorise(rows: Floats, weights: Array | None) -> Factor:
-            return CSDAFactor(rows, criterion_of(self, seed), weights)
-
-        return factorise
+        return lambda rows, weights: CSDAFactor(rows, criterion_of(self, seed), weights)
 
     _coordinates = linear_coordinates
     _map = linear_map
@@ -210,10 +204,10 @@ default="auto"
     ) -> Self:
         """Update the model with a batch of rows.
 
-        The result equals `fit` on all rows together as long as neither class has more than 5000.
-        Beyond that, it keeps a seeded sample of 5000 rows per class and scores it in folds, each
-        using the statistics of all other rows. Solvers that regress on targets are not available.
-        It raises the same errors as :meth:`PCSDA.partial_fit`.
+        The result equals `fit` on all rows so far, as long as neither class has more than 5000.
+        Beyond that, the model keeps a seeded sample of 5000 rows per class, and scores each fold of
+        the sample with the statistics of all other rows. Solvers that regress on targets are not
+        available. The errors are those of :meth:`PCSDA.partial_fit`.
 
         Parameters
         ----------

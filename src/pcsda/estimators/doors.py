@@ -1,10 +1,12 @@
-"""The threshold for naming a row in open-set identification with a bank (MATH 17, 18)."""
+"""The threshold above which a bank names a row, so that strangers stay unnamed (MATH 17, 18)."""
 
 from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -18,14 +20,16 @@ MANY_MISSES = 0.9
 
 @dataclass(frozen=True)
 class Door:
-    """Best scores of rows treated as strangers.
+    """Scores that choose a bank's threshold.
+
+    Rows of the bank serve as strangers when all rows of their label are left out.
 
     Attributes
     ----------
     best : array of shape (n,)
-        Best score of each row.
+        Best score of each stranger's row among the other labels.
     identity : array of shape (n,)
-        True identity of each row.
+        The label, or the background block, that each row belongs to.
     own : array of shape (m,)
         Scores of left-out rows for their own labels.
     n_met : float
@@ -39,24 +43,26 @@ class Door:
 
     @classmethod
     def empty(cls) -> Door:
-        """Return a door that no stranger has met."""
+        """Return a door without scores of strangers."""
         none = np.zeros(0)
         return cls(none, none.astype(np.intp), none, 0.0)
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any]) -> Door:
+        """Restore a door from a file's state, which has its attributes among others."""
+        return cls(state["best"], state["identity"], state["own"], float(state["n_met"]))
 
     def choose(self, rate: float, n_labels: int, *, quiet: bool = False) -> Threshold:
         """Choose the threshold at which a share `rate` of strangers is accepted by some label.
 
-        The chance that no label accepts a stranger falls as the number of labels grows.
+        With more labels, it is more likely that one of them accepts a stranger. The threshold
+        allows for the difference between the number of labels met and `n_labels`.
         """
         check_criterion(rate, None, None, 1.0, 1.0)
         people = len(np.unique(self.identity))
-        if not quiet and len(self.best) * rate < 1 - 1e-9:
-            warn(
-                f"max_false_alarms={rate:g} is below {1 / len(self.best):.2g}, the smallest rate "
-                f"that the bank's own {people} labels with {len(self.best)} rows can show; the "
-                "threshold extrapolates their tail. Ask for a higher rate, or give at least "
-                f"{math.ceil(1 / rate - 1e-9)} rows of strangers as strangers=",
-            )
+        if not quiet:
+            seen = f"the bank's own {people} labels with {len(self.best)} rows"
+            _warn_of_low_rate(rate, len(self.best), seen, "rows of strangers as strangers=")
         power = self.n_met / n_labels
         among_met = -math.expm1(power * math.log1p(-rate))
         found = _of_scores(self.best, self.own, among_met, self.identity)
@@ -72,15 +78,20 @@ class Door:
     def of_strangers(self, best: Array, rate: float) -> Threshold:
         """Choose the threshold from the best scores of the given strangers."""
         check_criterion(rate, None, None, 1.0, 1.0)
-        if len(best) * rate < 1 - 1e-9:
-            warn(
-                f"max_false_alarms={rate:g} is below {1 / len(best):.2g}, the smallest rate that "
-                f"{len(best)} strangers can show; the threshold extrapolates their tail. Ask for a "
-                f"higher rate, or give at least {math.ceil(1 / rate - 1e-9)} strangers",
-            )
+        _warn_of_low_rate(rate, len(best), f"{len(best)} strangers", "strangers")
         found = _of_scores(best, self.own, rate)
         rule = f"at most {100 * rate:.4g} % of strangers accepted, on the {len(best)} given"
         return replace(found, rule=rule)
+
+
+def _warn_of_low_rate(rate: float, n_rows: int, seen: str, needed: str) -> None:
+    """Warn if a rate is too low to be seen on the strangers at hand."""
+    if n_rows * rate < 1 - 1e-9:
+        warn(
+            f"max_false_alarms={rate:g} is below {1 / n_rows:.2g}, the smallest rate that {seen} "
+            "can show; the threshold extrapolates their tail. Ask for a higher rate, or give at "
+            f"least {math.ceil(1 / rate - 1e-9)} {needed}",
+        )
 
 
 def warn_of_misses(threshold: Threshold) -> None:

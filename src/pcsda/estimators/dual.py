@@ -1,4 +1,4 @@
-"""Fitting and projection for kernel estimators, also used by banks."""
+"""How kernel estimators are fitted and project rows; banks use the same functions."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ from .hidden import fit_hidden, hidden_rows, keep_shares, regrouping
 from .rows import TrainingRows, rows_of, some
 from .steps import (
     axes_of,
+    by_cholesky,
     check_copies,
     check_rank,
     check_training,
@@ -65,8 +66,8 @@ Divide = Callable[[TrainingRows, Array], Ints]
 # Kernels that decay to zero with distance, and the value below which they count as zero.
 VANISHING = ("rbf", "laplacian", "chi2")
 UNSEEN = 1e-6
-# With this many positives, left-out scores of a sample compare the rule's ridge with its tenth and
-# its tenfold. Fewer negatives than these would favour a larger ridge than all rows do.
+# From this many positives on, the left-out scores of a sample compare the rule's ridge with a tenth
+# and ten times its value. A sample with fewer negatives would favour a larger ridge than all rows.
 ENOUGH_POSITIVES, SAMPLE_POSITIVES, SAMPLE_NEGATIVES = 20, 250, 750
 # Another ridge must save this many bits of Cllr, summed over the positives of the sample.
 LEAST_GAIN = 1.0
@@ -81,7 +82,7 @@ def check_kernel_rows(
     groups: ArrayLike | None = None,
     unchecked: ArrayLike | None = None,
 ) -> tuple[TrainingRows, NDArray[Any] | None]:
-    """Check and return a kernel estimator's training data, with the subclass labels in use."""
+    """Check a kernel estimator's training data; return them and the subclass labels to use."""
     validation.check_verifier(model)
     validation.refuse_dask(X, y)
     X, y = validate_data(model, X, y, dtype=[np.float64, np.float32])
@@ -109,7 +110,7 @@ def fit_kernel(
     factorise: Factorise,
     n_matrices: float,
 ) -> None:
-    """Fit a kernel estimator, using the given functions to divide rows and factorise a matrix.
+    """Fit a kernel estimator; `divide` forms the subclasses and `factorise` factorises the matrix.
 
     The fit holds `n_matrices` N x N matrices at once. Rows with zero weight are ignored.
     """
@@ -133,8 +134,7 @@ def fit_kernel(
         else:
             del matrix  # later rounds may need it, and factorising overwrites it
             every, regroup = np.arange(len(kept)), _regrouping(model, data)
-            of_weights = lambda weights: factorise(data.matrix(every), weights)  # noqa: E731
-            found = fit_hidden(model, of_weights, data, regroup)
+            found = fit_hidden(model, lambda w: factorise(data.matrix(every), w), data, regroup)
             fitted, partition = found.fitted, found.groups
     used = np.flatnonzero(np.any(fitted.subspace.coefficients, axis=1))
     keep_kernel(model, fitted, None if is_precomputed(model) else data.X[used], used)
@@ -147,7 +147,7 @@ def fit_kernel(
 
 
 def _regrouping(model: KernelPCSDA | KernelCSDA, data: TrainingRows) -> Callable[[Mask], Ints]:
-    """Return a function that divides a kernel model's negatives, setting likely positives apart."""
+    """Return a function that forms a kernel model's subclasses without the likely positives."""
 
     def again(held: Any, part: TrainingRows) -> Ints:
         assert part.kernel is not None
@@ -170,8 +170,8 @@ def _regrouping(model: KernelPCSDA | KernelCSDA, data: TrainingRows) -> Callable
 def evident_ridge(model: KernelPCSDA | KernelCSDA, data: TrainingRows, matrix: Array) -> float:
     """Return the ridge for a fit: the rule's value, unless a sample shows that another is better.
 
-    With "auto" and enough positives, a sample is fitted with a smaller and a larger ridge too, and
-    the Cllr of the left-out scores decides.
+    With "auto" and enough positives, a sample is also fitted with a smaller and a larger ridge, and
+    the Cllr of the left-out scores decides between the three.
     """
     settled = model.regularization_
     by_rule = isinstance(model.regularization, str) and is_curved(model)
@@ -199,7 +199,7 @@ def evident_ridge(model: KernelPCSDA | KernelCSDA, data: TrainingRows, matrix: A
 
 
 def _sample_for_evidence(data: TrainingRows) -> Ints:
-    """Draw the positives and negatives on which ridges are compared; all of them if few."""
+    """Draw the rows on which ridges are compared: all rows, or some of each class if many."""
     rng = np.random.default_rng(data.seed)
     classes = (data.positive, SAMPLE_POSITIVES), (~data.positive, SAMPLE_NEGATIVES)
     drawn = [rng.permutation(np.flatnonzero(part))[:most] for part, most in classes]
@@ -210,37 +210,29 @@ def _sample_for_evidence(data: TrainingRows) -> Ints:
 def kernel_factory(model: KernelPCSDA, seed: int) -> Factorise:
     """Return the function that factorises a kernel matrix in place for KernelPCSDA."""
 
-    def on_features(features: Array, weights: Array | None) -> Factor:
-        solver = "cholesky" if model.solver == "auto" else model.solver
-        resample = np.random.default_rng(seed) if model.balance == "resampled" else None
-        return factor_once(features, model.regularization_, weights, solver, resample)
-
     def factorise(matrix: Array, weights: Array | None) -> Factor:
+        ridge = model.regularization_
         # All exact solvers agree.
         if validation.is_contaminated(model):
-            return next(of_kernel(matrix, [model.regularization_], weights))
-        if is_dual(model):
-            return KernelOnce(matrix, model.regularization_, weights)
-        return feature_factor(matrix, weights, model.regularization_, on_features)
+            return next(of_kernel(matrix, [ridge], weights))
+        if by_cholesky(model):
+            return KernelOnce(matrix, ridge, weights)
+        features, pivots, triangle = features_of(matrix, weights, ridge)
+        solver = "cholesky" if model.solver == "auto" else model.solver
+        resample = np.random.default_rng(seed) if model.balance == "resampled" else None
+        inner = factor_once(features, ridge, weights, solver, resample)
+        return FeatureFactor(inner, pivots, triangle)
 
     return factorise
-
-
-def feature_factor(
-    matrix: Array, weights: Array | None, regularization: float, inner: Factorise
-) -> FeatureFactor:
-    """Factorise the exact features of a kernel matrix; the matrix is overwritten."""
-    features, pivots, triangle = features_of(matrix, weights, regularization)
-    return FeatureFactor(inner(features, weights), pivots, triangle)
 
 
 def keep_kernel(
     model: KernelPCSDA | KernelCSDA, fitted: Fitted, rows: Floats | None, used: Ints
 ) -> None:
-    """Store a kernel model's fitted attributes, which no other function sets.
+    """Store the fitted attributes that only kernel models have, and those for decisions.
 
-    `used` numbers the training rows needed for prediction. `rows` holds these rows, or is None for
-    a precomputed kernel.
+    `used` holds the numbers of the training rows that prediction needs, and `rows` these rows, or
+    None for a precomputed kernel.
     """
     keep_decision(model, fitted)
     model.X_fit_ = rows
@@ -254,10 +246,10 @@ def kernel_coordinates(
     coefficients: Array | None = None,
     origin: Array | None = None,
 ) -> Floats:
-    """Multiply the rows' kernel values by coefficients, in blocks of bounded memory.
+    """Multiply the kernel values of rows by coefficients, in blocks that limit memory.
 
-    The coefficients default to the model's own. They may also belong to many models that share its
-    kernel and training rows.
+    By default, these are the coefficients of the model. They may also be those of several models
+    that share its kernel and training rows.
     """
     if coefficients is None or origin is None:
         coefficients, origin = model.dual_coef_, model.origin_
@@ -275,7 +267,7 @@ def kernel_coordinates(
 
 
 def kernel_map(model: KernelPCSDA | KernelCSDA) -> FeatureMap:
-    """Return a function for kernel values, and the matrix and origin that project them."""
+    """Return a function that computes kernel values, and the matrix and origin to project them."""
     if is_precomputed(model):
         support = model.support_
         return lambda rows: rows[..., support], model.dual_coef_, model.origin_
@@ -296,19 +288,14 @@ def like_nothing(model: KernelPCSDA | KernelCSDA, z: Array) -> Mask:
     return blank
 
 
-def is_dual(model: KernelPCSDA) -> bool:
-    """Return whether to use the dual form, which needs no explicit features."""
-    return model.solver in ("auto", "cholesky") and model.balance == "pooled"
-
-
 def divide_inputs(
     model: KernelPCSDA,
     data: TrainingRows,
-    labels: ArrayLike | None = None,
+    labels: ArrayLike | None,
     products: Array | None = None,
 ) -> Ints:
-    """Divide the rows into groups in input space, if any; known inner `products` save time."""
-    known = labels is not None or _in_features(model) or model.subclasses == "samples"
+    """Divide the rows into groups in input space; known inner `products` of the rows save time."""
+    known = labels is not None or in_features(model) or model.subclasses == "samples"
     if is_precomputed(model) and not known:
         raise ValueError(
             "a precomputed kernel has no input space to cluster in; use subclasses='kmeans', "
@@ -317,7 +304,7 @@ def divide_inputs(
     groups, _ = make_groups(
         data.X,
         data.positive,
-        n_subclasses=1 if is_precomputed(model) and _in_features(model) else model.n_subclasses,
+        n_subclasses=1 if is_precomputed(model) and in_features(model) else model.n_subclasses,
         subclasses="kmeans" if model.subclasses == "input" else model.subclasses,
         subclass_labels=labels,
         weights=data.weights,
@@ -328,8 +315,9 @@ def divide_inputs(
     return groups
 
 
-def _in_features(model: KernelPCSDA) -> bool:
-    return isinstance(model.subclasses, str) and model.subclasses == "kmeans"
+def in_features(model: KernelPCSDA) -> bool:
+    """Return whether k-means in feature space finds the subclasses."""
+    return bool(model.subclasses == "kmeans")
 
 
 def divide_features(
@@ -339,10 +327,10 @@ def divide_features(
     labels: ArrayLike | None = None,
     inputs: Ints | None = None,
 ) -> Ints:
-    """Divide the rows into groups for a kernel estimator, optionally from given `inputs` groups."""
+    """Divide the rows into groups; k-means in feature space starts from the groups `inputs`."""
     say(model, f"dividing {np.sum(~data.positive)} negatives into subclasses")
     groups = divide_inputs(model, data, labels) if inputs is None else inputs.copy()
-    if labels is None and _in_features(model):
+    if labels is None and in_features(model):
         rows = np.flatnonzero(groups)
         starts = [groups[rows] - 1]
         if is_precomputed(model):

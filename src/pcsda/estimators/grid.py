@@ -1,4 +1,4 @@
-"""Left-out scores for each setting in a grid, using as few factorisations as possible."""
+"""Left-out scores of every setting in a grid, from as few factorisations as possible."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ..kernels import (
 from .dual import divide_features, divide_inputs
 from .kernel import KernelPCSDA
 from .linear import PCSDA
-from .rows import rows_of
+from .rows import rows_of, some
 from .steps import draw_seed, is_curved, rule_of
 from .training import divide
 
@@ -63,10 +63,18 @@ class Cell:
 class Data:
     """Training rows with their labels, weights and groups.
 
-    Bandwidths, ridges and the two steps of a search share what does not depend on them: `inputs`
-    holds the division in input space for each K, `squares` the squared distances among the rows,
-    and from the rows to score to these, `wide` the inner products of wide rows, and `folds` the
-    same for each fold.
+    The last four attributes are caches, which all bandwidths, ridges and steps of a search share.
+
+    Attributes
+    ----------
+    inputs : dict
+        The division in input space for each K.
+    squares : list
+        Squared distances among the rows, and from the rows to be scored to these rows.
+    wide : list
+        Inner products of wide rows.
+    folds : dict
+        The data of each fold.
     """
 
     X: Any
@@ -83,7 +91,7 @@ class Data:
     folds: dict[int, Data] = field(default_factory=dict)
 
     def fold(self, number: int, rows: Ints) -> Data:
-        """Return the training rows of a fold; if there are few, they are kept with their caches."""
+        """Return the training rows of a fold; if there are few, keep them and their caches."""
         if len(self.X) > MOST_SQUARES:
             return self.take(rows)
         if number not in self.folds:
@@ -91,39 +99,46 @@ class Data:
         return self.folds[number]
 
     def mapped(self, X: Any) -> Data:
-        """Return the data with other rows, such as those of a map, and nothing known of them."""
+        """Return the data with another X, such as the output of a map, and empty caches."""
         known = (self.y, self.positive, self.weights, self.subclass_labels, self.index)
         return Data(X, *known, together=self.together)
 
     def counted(self) -> Data:
-        """Return only the rows with positive weight; the others are ignored."""
+        """Return the data without the rows of weight zero."""
         if self.weights is None or self.weights.all():
             return self
         return self.take(np.flatnonzero(self.weights))
 
     def take(self, rows: Ints) -> Data:
-        """Return the data for the given rows only."""
+        """Return the data of the given rows only, with empty caches."""
         labels = None if self.subclass_labels is None else np.asarray(self.subclass_labels)[rows]
-        weights = None if self.weights is None else self.weights[rows]
         X = self.X[np.ix_(rows, rows)] if self.pairwise else self.X[rows]
-        together = None if self.together is None else self.together[rows]
-        part = (self.y[rows], self.positive[rows], weights, labels, self.index, self.pairwise)
-        return Data(X, *part, together)
+        part = X, self.y[rows], self.positive[rows], some(self.weights, rows), labels
+        return Data(*part, self.index, self.pairwise, some(self.together, rows))
 
     def log_odds(self, priors: str | Sequence[float] | None) -> float:
         """Return the prior log odds of the class of interest."""
         weight = np.ones(len(self.X)) if self.weights is None else self.weights
         share = weight[self.positive].sum() / weight.sum()
         shares = np.array([1 - share, share])
-        order = 1 if self.index == 1 else -1
+        order = 2 * self.index - 1
         prior = validation.check_priors(priors, shares[::order])[::order]
         return float(np.log(prior[1] / prior[0]))
 
 
+def final_of(template: BaseEstimator) -> Any:
+    """Return the final estimator of a pipeline, or the estimator itself."""
+    return template[-1] if isinstance(template, Pipeline) else template
+
+
+def prefix_of(template: BaseEstimator) -> str:
+    """Return what precedes the names of the final estimator's parameters in a pipeline."""
+    return f"{template.steps[-1][0]}__" if isinstance(template, Pipeline) else ""
+
+
 def with_setting(template: BaseEstimator, cell: Cell) -> Any:
     """Return a copy of the estimator or pipeline with one setting applied."""
-    model = clone(template)
-    last = f"{model.steps[-1][0]}__" if isinstance(model, Pipeline) else ""
+    model, last = clone(template), prefix_of(template)
     settings = ("n_subclasses", "n_components", "regularization")
     model.set_params(**{last + name: getattr(cell, name) for name in settings})
     if cell.gamma is not None:
@@ -149,7 +164,6 @@ class GridRows:
         Yields a factor for each ridge; a factor can solve for any division.
     others : array or None
         Rows to score, or their kernel values; None means to score the training rows, each left out.
-    n_scored : int
     leave : Leave
         Which rows are left out together.
     kernel : Kernel or None
@@ -160,12 +174,11 @@ class GridRows:
     groups: Callable[[int], Ints]
     factors: Callable[[list[float]], Iterator[Factor]]
     others: Any
-    n_scored: int
     leave: Leave
     kernel: Kernel | None = None
 
     def path(self, factor: Factor, groups: Ints, dims: list[int]) -> dict[int, Array]:
-        """Return decision values at each d for one division, for left-out or for the other rows."""
+        """Return the decision values of the rows to score for one division, at each d."""
         found = factor.solve(groups, max(dims), leave_out=self.leave)
         z = None if self.others is None else found.project(self.others)
         values, fitted = {}, None
@@ -182,7 +195,7 @@ class GridRows:
 
 
 def _kernel_values(kernel: Kernel, data: Data, others: Any) -> tuple[Array, Array | None]:
-    """Return the rows' kernel matrix, and kernel values between the others and the rows."""
+    """Return the kernel matrix of the rows, and kernel values of the others with the rows."""
     X = data.X
     if kernel.metric != "rbf" or len(X) > MOST_SQUARES:
         check_memory(len(X), 4)
@@ -200,7 +213,7 @@ MakeRows = Callable[[Any, Data, Any, int], GridRows]
 
 
 def grid_rows(model: PCSDA | KernelPCSDA, data: Data, others: Any, seed: int) -> GridRows:
-    """Prepare a fold for a linear or kernel estimator; `others` are the rows to score."""
+    """Prepare a fold; `others` are the rows to score, None means each training row, left out."""
     X, weights = data.X, data.weights
     whole = rows_of(X, data.positive, weights, seed)
     if not isinstance(model, KernelPCSDA) and X.shape[1] > X.shape[0]:
@@ -208,7 +221,6 @@ def grid_rows(model: PCSDA | KernelPCSDA, data: Data, others: Any, seed: int) ->
             data.wide.append(WideRows.of(X, weights))
         whole = replace(whole, wide=data.wide[0])
     kernel, values = None, others
-    n_scored = len(X) if others is None else len(others)
 
     def at(count: int) -> Any:
         one = copy(model)  # not fitted, and cloning would inspect signatures each time
@@ -240,7 +252,7 @@ def grid_rows(model: PCSDA | KernelPCSDA, data: Data, others: Any, seed: int) ->
     leave, log_odds = Leave(together=data.together), data.log_odds(model.priors)
     columns = np.inf if is_curved(model) else float(X.shape[1])
     rule = replace(rule_of(model), columns=columns)
-    return GridRows(rule, log_odds, groups, factors, values, n_scored, leave, kernel)
+    return GridRows(rule, log_odds, groups, factors, values, leave, kernel)
 
 
 def left_out_scores(
@@ -251,16 +263,17 @@ def left_out_scores(
     parallel: Parallel,
     make_rows: MakeRows = grid_rows,
 ) -> Iterator[tuple[list[int], Any, Array]]:
-    """Yield setting indices, test rows and scores; test rows None means left-out training rows.
+    """Yield the numbers of some settings, their test rows and their scores.
 
-    `make_rows` prepares each fold; it may return rows that are already factorised.
+    Test rows of None mean that each training row was left out. `make_rows` prepares each fold; it
+    may return rows that are already factorised.
     """
     of_gamma: dict[Any, list[int]] = {}
     for number, cell in enumerate(grid):
         of_gamma.setdefault(cell.gamma, []).append(number)
     models = {gamma: with_setting(template, grid[own[0]]) for gamma, own in of_gamma.items()}
     drawn = clone(template)  # the user's random generator must not advance
-    seed = draw_seed((drawn[-1] if isinstance(drawn, Pipeline) else drawn).random_state)
+    seed = draw_seed(final_of(drawn).random_state)
     for fold, (train, test) in enumerate(tasks):
         part = data.fold(fold, train) if test is not None else data
         for gamma, numbers in of_gamma.items():
@@ -271,9 +284,7 @@ def left_out_scores(
                 maps = model[:-1].fit(part.X, part.y)
                 known = part.mapped(maps.transform(part.X))
                 others = None if test is None else maps.transform(others)
-            if isinstance(model, Pipeline):
-                model = model[-1]
-            source = make_rows(model, known, others, seed)
+            source = make_rows(final_of(model), known, others, seed)
             for chosen, values in _one_fold(source, grid, numbers, parallel):
                 yield chosen, test, values
 
@@ -281,7 +292,7 @@ def left_out_scores(
 def _one_fold(
     source: GridRows, grid: list[Cell], numbers: list[int], parallel: Parallel
 ) -> Iterator[tuple[list[int], Array]]:
-    """Yield scores for all settings with one bandwidth, using one set of training rows."""
+    """Yield the scores of one fold for all settings with one bandwidth, ridge by ridge."""
     counts = list(dict.fromkeys(grid[i].n_subclasses for i in numbers))
     groups = dict(zip(counts, parallel(delayed(source.groups)(k) for k in counts), strict=True))
     ridges = list(dict.fromkeys(grid[i].regularization for i in numbers))
@@ -295,12 +306,12 @@ def _one_fold(
         values = {
             (k, d): row for k, path in zip(counts, paths, strict=True) for d, row in path.items()
         }
-        missing = np.full(source.n_scored, np.nan)
-        cells = [(grid[i].n_subclasses, grid[i].n_components) for i in chosen]
-        yield chosen, np.stack([values.get(cell, missing) for cell in cells])
+        scored = groups[counts[0]] if source.others is None else source.others
+        missing = np.full(len(scored), np.nan)
+        yield chosen, np.stack([values.get(grid[i].size, missing) for i in chosen])
 
 
 def _prepare(factor: Any) -> None:
-    """Compute what all divisions share, before several threads ask for it at once."""
+    """Compute what all divisions share before several threads use it at once."""
     for name in ("norms", "diagonal"):
         getattr(factor, name, None)

@@ -1,4 +1,4 @@
-"""Fitting when positives hide among the negatives: `contamination` and `unchecked`."""
+"""Fits with positives hidden among the negatives: `contamination` and `unchecked`."""
 
 from __future__ import annotations
 
@@ -18,19 +18,18 @@ from ..core.subspace import Factor
 from ..core.white import WhiteFactor
 from ..partition import count_distinct
 from .rows import Hidden, Kept, TrainingRows
-from .steps import axes_of, leave_sample, rule_of, say
+from .steps import axes_of, forget, leave_sample, rule_of, say
 from .verifier import Verifier
 
 
 def hidden_rows(
     model: Verifier, unchecked: ArrayLike | None, positive: Mask, subclass_labels: ArrayLike | None
 ) -> Hidden | None:
-    """Find the rows that may be hidden positives, or return None if the labels are trusted."""
+    """Return the rows that may be hidden positives, or None if the labels are trusted."""
     mask = validation.check_unchecked(unchecked, positive)
     if not validation.is_contaminated(model):
         return None
-    rule = model.__dict__["subclasses"]
-    one_each = isinstance(rule, str) and rule == "samples"
+    one_each = model.__dict__["subclasses"] == "samples"
     return Hidden(~positive if mask is None else mask, subclass_labels is None and not one_each)
 
 
@@ -40,10 +39,10 @@ def fit_hidden(
     data: TrainingRows,
     regroup: Callable[[Mask], Ints],
 ) -> Contaminated:
-    """Fit iteratively, allowing for positives among the unchecked negatives.
+    """Fit in rounds, allowing for positives among the unchecked negatives.
 
-    `factorise` factorises the rows with the given weights. `regroup` finds subclasses again with
-    the marked rows set apart.
+    `factorise` factorises the rows with the given weights. `regroup` takes a mask of likely
+    positives and finds the subclasses again without them.
     """
     assert data.hidden is not None
     share, unchecked = model.__dict__["contamination"], data.hidden.unchecked
@@ -81,9 +80,10 @@ def regrouping(
 ) -> Callable[[Mask], Ints]:
     """Make a function that finds subclasses with some rows set apart.
 
-    `divide` returns the groups of the kept rows. `nearest` returns the nearest subclass, counted
-    from 0, for each row set apart; these rows have group -1 in its input. The number of subclasses
-    stays the same; if the kept rows cannot fill them, the groups stay unchanged.
+    `divide` returns the groups of the kept rows. `nearest` takes the numbers of the rows set apart
+    and the groups, which are -1 for these rows, and returns the nearest subclass of each, counted
+    from 0. The number of subclasses stays the same. If there are too few distinct rows left for so
+    many subclasses, the groups stay unchanged.
     """
     groups, count = data.groups, int(data.groups.max())
     held = copy(model)
@@ -106,8 +106,7 @@ def regrouping(
 
 def keep_shares(model: Verifier, found: Contaminated | None, kept: Kept, n_rows: int) -> None:
     """Store the hidden positives' share and the responsibilities, or delete earlier values."""
-    for name in ("contamination_", "contamination_interval_", "responsibilities_"):
-        model.__dict__.pop(name, None)
+    forget(model, "contamination_", "contamination_interval_", "responsibilities_")
     if found is None:
         return
     model.contamination_ = found.shares.share

@@ -20,20 +20,19 @@ from .dual import (
     check_kernel_rows,
     divide_features,
     fit_kernel,
-    is_dual,
     kernel_coordinates,
     kernel_factory,
     kernel_map,
     like_nothing,
 )
 from .naming import name_by_labels
-from .steps import PUBLISHED
+from .steps import PUBLISHED, PUBLISHED_CSDA, by_cholesky
 from .training import criterion_of
 from .verifier import Verifier
 
 
 class _OfKernel:
-    """Fitted attributes of kernel estimators, and how they project rows."""
+    """What all kernel estimators share: fitted attributes and the projection of rows."""
 
     kernel_: Kernel
     support_: Ints
@@ -49,40 +48,42 @@ class _OfKernel:
 class KernelPCSDA(_OfKernel, Verifier):
     """PCSDA in a kernel's feature space.
 
-    The dual form is exact and needs one Cholesky factorisation of the N x N kernel matrix, without
-    an eigendecomposition. Training takes about N^3/3 operations, or 2N^3/3 with leave-one-out, and
-    memory for N^2 numbers; prediction takes N kernel values per row. For larger data, use
+    The dual form is exact. It needs one Cholesky factorisation of the N x N kernel matrix and no
+    eigendecomposition. Training takes about N^3/3 operations, or 2N^3/3 with leave-one-out, and
+    memory for N^2 numbers. Prediction takes N kernel values per row. For larger data, use
     ``make_pipeline(NystroemMap(), PCSDA())``.
 
     Parameters
     ----------
     kernel : str or callable, default="rbf"
         "linear", "rbf", "laplacian", "polynomial", "sigmoid", "cosine" or "chi2", as in
-        scikit-learn's `pairwise_kernels`; a function of two rows; or "precomputed", in which case X
-        is the square kernel matrix in `fit`, and kernel values with the training rows afterwards.
+        scikit-learn's `pairwise_kernels`; a function of two rows; or "precomputed". A precomputed X
+        is the square kernel matrix in `fit`, and later the kernel values of new rows with the
+        training rows.
     gamma : {"positive", "all", "scale"} or float, default="positive"
         Bandwidth. "positive" and "all" mean ``1/(2 s^2)``, where s is the mean pairwise distance
-        between positives (the paper's rule) or between all rows; "scale" is scikit-learn's rule.
+        between the positives (the paper's rule) or between all rows. "scale" is scikit-learn's
+        rule.
     degree, coef0, kernel_params
         Further kernel parameters, as in scikit-learn.
     n_subclasses, n_components
         As in :class:`PCSDA`.
     subclasses : {"kmeans", "input", "samples"} or clusterer, default="kmeans"
-        "kmeans" is k-means in feature space (kernel k-means), started from k-means in input space;
-        "input" and clusterers divide the negatives in input space; "samples" makes each negative
-        its own subclass.
+        "kmeans" is k-means in feature space (kernel k-means), started from k-means in input space.
+        "input" and clusterers divide the negatives in input space. "samples" makes each negative a
+        subclass.
     balance
         As in :class:`PCSDA`.
     solver : {"auto", "cholesky", "eigen", "spectral", "lsqr"}, default="auto"
-        "cholesky", chosen by "auto", is the dual form; the others apply the solvers of
-        :class:`PCSDA` to exact kernel features.
+        "auto" means "cholesky", the dual form. The others apply the solvers of :class:`PCSDA` to
+        exact kernel features.
     regularization : float or "auto", default="auto"
         Ridge, relative to the mean squared distance from the grand mean in feature space; above 0.
-        "auto" is one over the number of positives, limited to between 0.1 and 0.3, and at least 2.5
-        over that number squared. From 20 positives on, it is a tenth or ten times that value if
-        left-out rows in a sample show that this is better. With `contamination` it is 10
-        over the number of positives, at least 0.2. For a linear kernel, it is the same as in
-        :class:`PCSDA`. `regularization_` stores the value used.
+        With n positives, "auto" means 1/n, limited to between 0.1 and 0.3, but at least 2.5 / n^2.
+        From 20 positives on, it is a tenth or ten times that value if the left-out scores of a
+        sample are clearly better with it. With `contamination`, it is 10/n, but at least 0.2. For a
+        linear kernel, it is the same as in :class:`PCSDA`. `regularization_` holds the value that
+        was used.
     negatives, tails, covariance, shrinkage, calibrate, calibration_rows, contamination, priors, \
 pos_label, random_state, verbose
         As in :class:`PCSDA`.
@@ -90,11 +91,11 @@ pos_label, random_state, verbose
     Attributes
     ----------
     kernel_ : Kernel
-        The kernel with the bandwidth in use.
+        The kernel with its bandwidth.
     support_ : array of shape (n_support,)
-        Indices of the training rows needed for prediction.
+        Numbers of the training rows that prediction needs.
     X_fit_ : array of shape (n_support, n_features) or None
-        Those rows; None for a precomputed kernel.
+        The training rows that prediction needs; None for a precomputed kernel.
     dual_coef_ : array of shape (n_support, n_components)
     origin_ : array of shape (n_components,)
         Projection of the positive mean.
@@ -181,9 +182,9 @@ responsibilities_
 
         Notes
         -----
-        The ridge of 0.01 is our reading of the paper's "regularized version". Its literal problem,
-        ``regularization=0``, has no solution here, because the scatter in feature space is
-        singular. :meth:`PCSDA.published` solves it when there are fewer features than samples.
+        The ridge of 0.01 is our reading of the paper's "regularized version". Without a ridge, the
+        problem has no solution, because the scatter in feature space is singular.
+        :meth:`PCSDA.published` can solve it if there are fewer features than samples.
         """
         given = {"n_subclasses": n_subclasses, "n_components": n_components}
         return cls(**(PUBLISHED | given | params))
@@ -213,7 +214,7 @@ responsibilities_
         -------
         self : KernelPCSDA
         """
-        held = 1.5 if is_dual(self) else 8.0  # explicit features need scatter matrices
+        held = 1.5 if by_cholesky(self) else 8.0  # explicit features need scatter matrices
         data, labels = check_kernel_rows(
             self, X, y, sample_weight, subclass_labels, groups, unchecked
         )
@@ -226,10 +227,11 @@ responsibilities_
 class KernelCSDA(_OfKernel, Verifier):
     """CSDA in a kernel's feature space, solved exactly in dual form.
 
-    With few axes, training takes N_p^3/3 + N_p^2 N_n operations and about twenty products of the
-    kernel matrix with a few vectors; with all axes, it solves an eigenproblem of size N_n. The
-    solver "trace_ratio" takes N^3/3 operations and as many products. The solvers that regress on
-    targets use exact kernel features and their scatter matrices.
+    With N_p positives, N_n negatives and few axes, training takes N_p^3/3 + N_p^2 N_n operations
+    and about twenty products of the kernel matrix with a few vectors. With all axes, it solves an
+    eigenproblem of size N_n. For N rows, the solver "trace_ratio" takes N^3/3 operations and as
+    many products. The solvers that regress on targets use exact kernel features and their scatter
+    matrices.
 
     Parameters
     ----------
@@ -297,7 +299,7 @@ partition_, reference_, reference_step_, density_, calibration_
 
     @classmethod
     def published(cls, n_components: int | None = None, **params: Any) -> Self:
-        """Make an estimator that follows the paper, without shrinkage or calibration.
+        """Make an estimator that follows the paper: no shrinkage, no calibration.
 
         The ridge of 0.01 is our reading of "a regularized version" (see :meth:`PCSDA.published`).
 
@@ -312,8 +314,7 @@ partition_, reference_, reference_step_, density_, calibration_
         -------
         KernelCSDA
         """
-        rule: dict[str, Any] = {"shrinkage": 0, "calibrate": False}
-        return cls(n_components=n_components, **(rule | params))
+        return cls(n_components=n_components, **(PUBLISHED_CSDA | params))
 
     @calls_back
     def fit(self, X: MatrixLike, y: ArrayLike, *, sample_weight: ArrayLike | None = None) -> Self:
@@ -337,8 +338,7 @@ partition_, reference_, reference_step_, density_, calibration_
             criterion, definite = criterion_of(self, data.seed), self.kernel_.is_definite
             return KernelCSDAFactor(matrix, criterion, weights, definite)
 
-        # Folds keep the full matrix besides their own, and explicit features need scatter
-        # matrices.
+        # Each fold has a matrix besides the full one, and explicit features have scatter matrices.
         held = 8.0 if self.solver in TARGETS else 4.0
         fit_kernel(self, data, lambda rows, _: rows.groups, factorise, held)
         return self

@@ -17,48 +17,49 @@ from ..core.density import Posterior
 from ..core.kindred import Kindred, Places, Predictive
 from ..core.kindred_fit import Fold, KindredFit, fit_kindred
 from ..core.labelled import LabelSums, spread_unknown
-from ..core.linalg import Array, Floats, Ints, Mask, unit_rows
+from ..core.linalg import Array, Floats, Ints, unit_rows
 from ..core.many import BACKGROUND, SolvedLabel
 from ..core.spread import known_variance, ridge_of
-from ..core.subspace import is_far, project_rows
 from ..kernels import SCALED_KERNELS, Kernel
 from ..progress import progress
-from .changes import BankRows, alone, warn_of_one_row
+from .changes import BankRows, Change, Settings, alone
 from .doors import Door
 from .labels import LabelModels, Source, estimator_of
 from .linear import PCSDA
 from .pipeline import make_pipeline
-from .pooled_labels import Prepared, Settings, can_pool, prepare, require_room, space_for
+from .pooled import Prepared
+from .pooled_labels import can_pool, prepare, require_room, space_for
 from .ratios import bounded, narrowed, too_large
-from .side import LabelModel
+from .side import FARTHEST_SINGLE, STEP_BYTES, LabelModel, Projection
 from .spaces import PlainSpace, Space
 
-# Fewer labels show too little about the differences between labels.
+# Fewer labels show too little of how labels differ.
 LEAST_LABELS = 10
-# From this many rows per label on, clusters separate labels better, unless labels are many.
+# From this many rows per label on, clusters separate labels better, unless there are many labels.
 MANY_ROWS, MANY_LABELS = 50, 100
-# Rows are scaled to unit length if this lowers the left-out losses by more than this many nats, or
-# if labels have one row, the reciprocal of the degrees of freedom of the tails by more than this.
+# Rows are scaled to unit length if this lowers the left-out losses by more than the first number of
+# nats. If labels have one row, it must lower the reciprocal of the tails' degrees of freedom by
+# more than the second number.
 LEAST_GAIN, LIGHTER_TAILS = 0.03, 0.02
-# If there are more labels, this many decide whether rows are scaled.
+# At most this many labels decide whether rows are scaled.
 CHOICE_LABELS = 300
-# Rows are scored for all labels in batches of about this many bytes.
-STEP_BYTES = 32 << 20
-# Coordinates up to this are scored in their own precision.
-FARTHEST_SINGLE = 1e3
+# Parts of the state that a change of rows carries over, except `counts` and `fresh`.
+SETTLED = (
+    *("tail", "ridge", "regularization", "slope", "offset", "counts", "fresh"),
+    *(field.name for field in fields(Door)),
+)
 
 
 def are_kindred(settings: Settings, X: Floats, labels: Ints) -> bool:
     """Return whether labels should share two covariances instead of clusters (MATH 18).
 
-    With many labels of few rows each, the labels themselves show how one differs from another, and
-    k-means would mix them. With few labels of many rows each, clusters describe the rest better.
+    Many labels with few rows each show by themselves how labels differ, and k-means would mix them.
+    For few labels with many rows each, clusters describe the negatives better.
     """
     template, sizes = settings.template, np.bincount(labels)
-    none = BankRows(X, labels, labels, np.zeros(len(X)), None)
-    if not can_pool(settings, none) or len(sizes) < LEAST_LABELS:
+    if not can_pool(settings, X, labels) or len(sizes) < LEAST_LABELS:
         return False
-    by_means = isinstance(template.subclasses, str) and template.subclasses == "kmeans"
+    by_means = template.subclasses == "kmeans"
     as_usual = template.n_subclasses == "auto" and template.n_components is None
     usual = template.negatives == "blend" and template.shrinkage == "auto"
     few = np.median(sizes) < MANY_ROWS or len(sizes) > MANY_LABELS
@@ -67,7 +68,7 @@ def are_kindred(settings: Settings, X: Floats, labels: Ints) -> bool:
 
 @dataclass(frozen=True)
 class Shared:
-    """What all labels share, given the current rows: the axes and the variances along them.
+    """What all labels share: the axes, and the variances and means along them.
 
     Attributes
     ----------
@@ -75,7 +76,7 @@ class Shared:
     centre : array of shape (D,)
         Mean of the labels; zero for kernel values.
     origin : array of shape (q,)
-        Offset subtracted from projected kernel values.
+        Offset to subtract from projected kernel values.
     values : array of shape (q,)
         Variances between labels.
     means : array of shape (C, q)
@@ -93,9 +94,8 @@ class Shared:
 
     @classmethod
     def of(cls, kindred: Kindred, space: Space, X: Floats) -> Shared:
-        """Express the covariances in input space or, for a kernel, in terms of kernel values."""
-        of_kernel = getattr(space, "kernel", None) is not None
-        centre = np.zeros(X.shape[1]) if of_kernel else space.mean(kindred.centre)
+        """Express the axes in input space or, for a kernel, on kernel values."""
+        centre = space.mean(kindred.centre) if space.kernel is None else np.zeros(X.shape[1])
         axes = np.ascontiguousarray(space.axes(kindred.axes), X.dtype)
         origin = kindred.centre @ kindred.axes
         return cls(axes, centre, origin, kindred.values, kindred.means, kindred.scale)
@@ -103,7 +103,7 @@ class Shared:
 
 @dataclass(frozen=True)
 class Trial:
-    """Labels fitted to rows as they are or at unit length."""
+    """A fit of all labels, with rows as they are or at unit length."""
 
     space: Space
     variance: float
@@ -120,7 +120,7 @@ class Trial:
         *,
         ridges: Sequence[float] | None = None,
     ) -> Trial:
-        """Fit all labels, optionally with a given ridge and kernel; see `fit_kindred`."""
+        """Fit all labels; the ridge and the kernel may be given. See `fit_kindred`."""
         space = space_for(settings, unit_rows(rows.X) if unit else rows.X, kernel)
         variance = _variance(space.features)
         if ridge is None and (_single(rows) or not settings.auto_ridge):
@@ -143,14 +143,14 @@ class KindredLabels:
     ----------
     settings : Settings
     state : mapping
-        Arrays to store; see the method `state`.
+        The stored numbers and arrays, as returned by the method `state`.
     kernel : Kernel or None
     support : array of shape (N, D) or None
-        Rows to which a kernel bank was fitted, not scaled.
+        Rows to which a kernel bank was fitted, before any scaling.
     unit : bool
         Whether rows are scaled to unit length.
     solve : function, optional
-        Computes on first use what labels share; by default, this is taken from `state`.
+        Computes what the labels share when it is first needed; by default, `state` has it.
     sums : LabelSums or None
         Statistics of the current rows, if available and in the original space.
 
@@ -159,6 +159,8 @@ class KindredLabels:
     counts : array of shape (C,)
     fresh : boolean array of shape (C,)
         Which labels were fitted to the current rows: all of them, except in old files.
+    built : LabelModels or None
+        Estimators built for the current rows.
     """
 
     def __init__(
@@ -174,13 +176,15 @@ class KindredLabels:
     ) -> None:
         self.settings, self.kernel, self.support = settings, kernel, support
         self.unit = unit
+        self._settled = {name: state[name] for name in SETTLED}
         self.tail = float(state["tail"])
         self.counts, self.fresh = state["counts"], state["fresh"]
         self.ridge, self.regularization = float(state["ridge"]), float(state["regularization"])
         self.calibration = Calibration((float(state["slope"]),), float(state["offset"]))
-        self.door = Door(state["best"], state["identity"], state["own"], float(state["n_met"]))
+        self.door = Door.of(state)
         self._sums, self._solve = sums, solve
         self._prepared: Prepared | None = None
+        self.built: LabelModels | None = None
         if solve is None:
             self.shared = Shared(**{field.name: state[field.name] for field in fields(Shared)})
 
@@ -192,31 +196,12 @@ class KindredLabels:
 
     @property
     def law(self) -> Predictive:
-        """The predictive distributions."""
+        """The predictive distributions of labels and strangers."""
         return Predictive(self.shared.values, self.tail)
 
     def state(self) -> dict[str, Any]:
         """Return the state to store in files."""
-        shared = {field.name: getattr(self.shared, field.name) for field in fields(Shared)}
-        return shared | self._settled
-
-    @property
-    def _settled(self) -> dict[str, Any]:
-        """The part of the state that is carried over when rows change."""
-        door = self.door
-        return {
-            "tail": self.tail,
-            "counts": self.counts,
-            "fresh": self.fresh,
-            "ridge": self.ridge,
-            "regularization": self.regularization,
-            "slope": self.calibration.slope,
-            "offset": self.calibration.offset,
-            "best": door.best,
-            "identity": door.identity,
-            "own": door.own,
-            "n_met": door.n_met,
-        }
+        return vars(self.shared) | self._settled
 
     @classmethod
     def fit(
@@ -227,7 +212,7 @@ class KindredLabels:
         kernel: Kernel | None = None,
         unit: bool | None = None,
     ) -> KindredLabels:
-        """Fit all labels, optionally with a given ridge, kernel and scaling of rows.
+        """Fit all labels; the ridge, the kernel and the scaling of rows may be given.
 
         Raises
         ------
@@ -238,7 +223,7 @@ class KindredLabels:
         unit = _prefers_unit(settings, rows) if unit is None else unit
         trial = Trial.of(settings, rows, unit, ridge, kernel)
         found, space = trial.found, trial.space
-        counts, kernel = found.sums.counts, getattr(space, "kernel", None)
+        counts, kernel = found.sums.counts, space.kernel
         state = {
             "tail": found.kindred.tail,
             "counts": counts,
@@ -260,37 +245,22 @@ class KindredLabels:
         return cls(*held, unit=unit, solve=lambda: shared, sums=sums)
 
     def scaled(self, X: Floats) -> Floats:
-        """Return rows as the labels see them: as they are, or at unit length."""
+        """Return rows at unit length if the bank scales rows, otherwise as they are."""
         return unit_rows(X) if self.unit else X
 
-    def project(self, X: Floats) -> Floats:
-        """Return the rows' coordinates, an array of shape (n, q)."""
+    @cached_property
+    def project(self) -> Projection:
+        """The map from rows, as `scaled` returns them, to their coordinates."""
         shared = self.shared
-        if self.kernel is not None:
-            assert self._held is not None
-            values = self.kernel(X, self._held)
-            z: Floats = (values @ shared.axes.T - shared.origin).astype(X.dtype)
-            return z
-        if self._far[X.dtype]:
-            return project_rows(X, shared.axes, np.zeros(len(shared.axes)), shared.centre, far=True)
-        z = X @ shared.axes.astype(X.dtype, copy=False).T
-        z -= self._shift.astype(X.dtype, copy=False)
-        return z
+        # Without a kernel, rows are centred instead.
+        origin = np.zeros(len(shared.axes)) if self.kernel is None else shared.origin
+        fixed = shared.axes, shared.centre, origin, 1 + shared.values
+        return Projection(*fixed, self.kernel, self._held)
 
     @cached_property
     def _held(self) -> Floats | None:
         """The rows with which kernel values are computed."""
         return None if self.support is None else self.scaled(self.support)
-
-    @cached_property
-    def _shift(self) -> Array:
-        shift: Array = self.shared.axes.astype(np.float64, copy=False) @ self.shared.centre
-        return shift
-
-    @cached_property
-    def _far(self) -> dict[np.dtype[np.floating], bool]:
-        shared, kinds = self.shared, (np.dtype(np.float32), np.dtype(np.float64))
-        return {kind: is_far(shared.axes, shared.centre, 1 + shared.values, kind) for kind in kinds}
 
     @cached_property
     def _places(self) -> Places:
@@ -310,7 +280,7 @@ class KindredLabels:
             with np.errstate(over="ignore", invalid="ignore"):  # checked below
                 z = self.project(self.scaled(X[start : start + step]))
             if not np.isfinite(z).all():
-                raise too_large(np.vstack([np.zeros((start, z.shape[1])), z]))
+                raise too_large(z, start)
             if float(np.abs(z).max(initial=0.0)) > FARTHEST_SINGLE:
                 z = bounded(z)  # single precision would lose distances, if not overflow
             places = self._places if z.dtype == np.float64 else self._single
@@ -328,47 +298,44 @@ class KindredLabels:
         priors = self.settings.template.priors
         return np.array([validation.check_priors(priors, own) for own in both])
 
-    def models(self, names: list[Any], rows: BankRows) -> Mapping[Any, Any]:
-        """Return a mapping from labels to their estimators, which are built on request.
+    def build(self, rows: BankRows, place: int) -> Any:
+        """Build the estimator of one label.
 
-        An estimator for rows of unit length is the last step of a pipeline that scales them.
+        If rows are scaled to unit length, it is the last step of a pipeline that scales them.
         """
+        label, shift = self._label(rows, place)
 
-        def build(place: int) -> Any:
-            at_hand = self.prepared(rows)
-            label, shift = self._label(rows, place)
+        def views(solved: SolvedLabel) -> Array:
+            left, subspace = solved.subspace.left, solved.subspace
+            assert left is not None
+            # The axes of the solved label and of this model differ only in sign.
+            signs = np.sign((subspace.projected.delta * label.density.base.subclasses).sum(0))
+            return label.density.views(left.coordinates * signs + shift)
 
-            def views(solved: SolvedLabel) -> Array:
-                left, subspace = solved.subspace.left, solved.subspace
-                assert left is not None
-                # Both have the same axes, up to sign.
-                signs = np.sign((subspace.projected.delta * label.density.base.subclasses).sum(0))
-                return label.density.views(left.coordinates * signs + shift)
-
-            fixed = self.settings.template, label, self.calibration, views
-            spaces = at_hand.shared, at_hand.space, self.kernel, self._held
-            source = Source(*fixed, *spaces, self._current(rows))
-            model = estimator_of(source, place)
-            return make_pipeline(Normalizer().fit(rows.X[:1]), model) if self.unit else model
-
-        return LabelModels(names, rows.labels, build)
+        fixed = self.settings.template, label, self.calibration, views
+        source = Source(*fixed, self.prepared(rows), self._held, self._current(rows))
+        model = estimator_of(source, place)
+        return make_pipeline(Normalizer().fit(rows.X[:1]), model) if self.unit else model
 
     def _current(self, rows: BankRows) -> Floats:
-        """Return the current rows as a kernel sees them; a linear model needs only their shape."""
+        """Return the current rows, scaled for a kernel; a linear model needs only their shape."""
         if self.kernel is None:
             return rows.X
         known = self._held if self.support is rows.X else None
         return self.scaled(rows.X) if known is None else known
 
     def prepared(self, rows: BankRows) -> Prepared:
-        """Return the rows' factorisation with labels as subclasses, computed on first use."""
+        """Return the rows factorised with labels as subclasses, computed when first needed."""
         if self._prepared is None:
             by_label = replace(rows, X=self.scaled(rows.X), clusters=alone(rows.labels))
             self._prepared = prepare(self.settings, by_label, self.ridge, self.kernel)
         return self._prepared
 
     def _label(self, rows: BankRows, place: int) -> tuple[LabelModel, Array]:
-        """Return one label's model on the axes of its own criterion, and its mean's shift there."""
+        """Return a label's model on the axes of its own criterion.
+
+        Also return the shift of its mean along them, from the posterior mean to the mean of rows.
+        """
         shared, means = self.shared, self.shared.means
         if np.any(rows.labels < 0):
             unknown = self.project(self.scaled(rows.X[rows.labels < 0])).astype(np.float64)
@@ -417,18 +384,8 @@ class KindredLabels:
         moved: Array = mean - np.linalg.lstsq(axes, shift, rcond=None)[0]
         return moved
 
-    def changed(
-        self,
-        before: BankRows,
-        rows: BankRows,
-        places: list[int | None],
-        *,
-        kept: Mask | None = None,
-        touched: int | None = None,
-        name: object = None,
-        threshold: float | None = None,
-    ) -> KindredLabels:
-        """Return the labels after rows have changed; see `PooledLabels.changed`.
+    def changed(self, change: Change) -> KindredLabels:
+        """Return the labels after a change of rows.
 
         All means and covariances are updated at once; tails and calibration only by `refresh`.
 
@@ -437,9 +394,10 @@ class KindredLabels:
         SingularMatrixError
             If the remaining rows do not determine both covariances.
         """
+        rows, touched = change.rows, change.touched
         space: Space
         if self.kernel is None and rows.X.shape[1] <= rows.X.shape[0]:
-            space, sums = PlainSpace(rows.X), self._moved(before, rows, places, kept)
+            space, sums = PlainSpace(rows.X), self._moved(change)
             if not sums.single:
                 sums.require_spread()
             held, strict = sums, False
@@ -453,30 +411,28 @@ class KindredLabels:
                 return Shared.of(Kindred.assumed(sums), space, rows.X)
             return Shared.of(Kindred.fit(sums, self.ridge, strict=strict), space, rows.X)
 
-        state = self._settled
-        state["counts"], state["fresh"] = sums.counts, np.full(len(sums.counts), not sums.single)
+        fresh = np.full(len(sums.counts), not sums.single)
+        state = self._settled | {"counts": sums.counts, "fresh": fresh}
         support = None if self.kernel is None else rows.X
         fixed = self.settings, state, self.kernel, support
         found = KindredLabels(*fixed, unit=self.unit, solve=solve, sums=held)
         if strict:
             _ = found.shared  # raises if the rows do not determine it
         if touched is not None and sums.counts[touched] == 1:
-            missed = None if threshold is None else float(np.mean(self.door.own < threshold))
-            warn_of_one_row(name, missed, threshold)
+            at = change.threshold
+            change.warn_of_one_row(None if at is None else float(np.mean(self.door.own < at)))
         return found
 
-    def _moved(
-        self, before: BankRows, rows: BankRows, places: list[int | None], kept: Mask | None
-    ) -> LabelSums:
-        """Return the current rows' statistics, updated in closed form if earlier ones are known."""
-        sums = self._sums
+    def _moved(self, change: Change) -> LabelSums:
+        """Return the statistics of the current rows, updated in closed form if possible."""
+        sums, rows = self._sums, change.rows
         if sums is None:
             return LabelSums.of(self.scaled(rows.X), rows.labels)
-        if kept is not None:
-            (gone,) = set(range(len(sums.counts))) - set(places)
-            return sums.without(gone, self.scaled(before.X[~kept]))
-        fresh, owner = self.scaled(rows.X[len(before.X) :]), int(rows.labels[-1])
-        sums = sums.placed(places)
+        if change.kept is not None:
+            (gone,) = set(range(len(sums.counts))) - set(change.places)
+            return sums.without(gone, self.scaled(change.before.X[~change.kept]))
+        fresh, owner = self.scaled(change.fresh), int(rows.labels[-1])
+        sums = sums.placed(change.places)
         return sums.with_others(fresh) if owner < 0 else sums.with_rows(owner, fresh)
 
 
@@ -496,11 +452,12 @@ def _follows_rows(template: Any) -> bool:
 def _prefers_unit(settings: Settings, rows: BankRows) -> bool:
     """Return whether unit length makes left-out rows clearly easier to tell from strangers.
 
-    Strangers count with their best scores and with those for random labels: the first decide who is
-    named, and the second show a difference even if hardly anybody can be.
+    Two losses are added, one for the best scores of strangers and one for their scores for random
+    labels. The best scores decide who is named; the others show a difference even if the bank can
+    name hardly anybody.
 
-    No row can be left out of a label with one row. There, heavy tails that unit length removes are
-    taken as a sign that lengths vary from row to row; a kernel follows the rows themselves.
+    Labels with one row have no left-out rows. In such a bank, lengths are taken to vary from row to
+    row if unit length makes heavy tails lighter; a kernel bank then does as a linear one would.
     """
     template, single = settings.template, _single(rows)
     if not _follows_rows(template):
@@ -520,7 +477,7 @@ def _prefers_unit(settings: Settings, rows: BankRows) -> bool:
 
 
 def _some_labels(rows: BankRows, seed: int, least: int) -> BankRows:
-    """Return all rows, or those of some labels with at least `least` rows if labels are many."""
+    """Return all rows or, if there are many labels, those of some with at least `least` rows."""
     counts = np.bincount(rows.labels[rows.labels >= 0])
     if len(counts) <= CHOICE_LABELS:
         return rows
@@ -532,7 +489,7 @@ def _some_labels(rows: BankRows, seed: int, least: int) -> BankRows:
 
 
 def _check_room(rows: BankRows) -> None:
-    """Reject a number of labels that does not fit in memory."""
+    """Reject more labels than fit in memory, before allocating anything."""
     count, width = int(rows.labels.max()) + 1, rows.X.shape[1]
     axes = min(count - 1, *rows.X.shape)
     # Label means, for all rows and for a fold, on the axes and whitened.

@@ -1,4 +1,4 @@
-"""PCSDA as a scikit-learn estimator: check the data, call the core, store the result."""
+"""PCSDA as a scikit-learn estimator: it checks the data, calls the core and stores the result."""
 
 from __future__ import annotations
 
@@ -45,16 +45,17 @@ __all__ = ["PCSDA", "held_out_scores", "pcsda_factory"]
 class PCSDA(Verifier):
     """Probabilistic class-specific discriminant analysis.
 
-    Learns a subspace that separates one class from all others, taking the hidden subclasses of the
-    others into account, and a calibrated log-likelihood ratio in this subspace.
+    Learns a subspace that separates one class from all others, and a calibrated log-likelihood
+    ratio in this subspace. The other classes may consist of subclasses without labels, which the
+    model takes into account.
 
     Parameters
     ----------
     n_subclasses : int or "auto", default="auto"
         Number K of subclasses into which k-means divides the negatives. "auto" means about one per
-        15 negatives, but between 1 and 20, and at most ``max(2**D, n_positives)`` for fewer than 10
-        positives in D columns. If `n_components` is a number, "auto" is at least that. Asking for
-        more subclasses than there are distinct negatives is an error.
+        15 negatives, but at least 1 and at most 20, and with fewer than 10 positives in D columns
+        at most ``max(2**D, n_positives)``. If `n_components` is a number, "auto" is at least that
+        number. K must not exceed the number of distinct negatives.
     n_components : int or None, default=None
         Dimension d of the subspace. None means the largest possible,
         ``min(n_subclasses, n_features, rank)``.
@@ -62,97 +63,99 @@ class PCSDA(Verifier):
         How to divide the negatives: by k-means, with one subclass per sample, or with any
         scikit-learn clusterer.
     balance : {"pooled", "resampled"}, default="pooled"
-        The paper's two ways to treat subclasses of unequal size: pool their scatter, or draw
-        equally many Gaussian samples for each. Leave-one-out is not defined for drawn samples, so
-        resubstitution is used.
+        The paper's two ways to treat subclasses of unequal size: "pooled" adds up their scatter,
+        "resampled" draws equally many Gaussian samples for each. Drawn samples cannot be left out,
+        so "resampled" uses ``covariance="resubstitution"``.
     solver : {"auto", "cholesky", "eigen", "spectral", "lsqr"}, default="auto"
-        "cholesky" is exact and fastest, "eigen" solves the literal generalised eigenproblem,
-        "spectral" is the paper's spectral regression, and "lsqr" is its iterative form, which never
-        makes sparse data dense (and uses resubstituted covariances, without left-out scores).
+        "cholesky" is exact and fastest. "eigen" solves the generalised eigenproblem as the paper
+        states it. "spectral" is the paper's spectral regression, and "lsqr" its iterative form,
+        which never makes sparse data dense, but leaves no rows out: covariances are resubstituted.
         "auto" means "lsqr" for sparse X that would need more than 64 MiB as a dense array, and
         "cholesky" otherwise.
     regularization : float or "auto", default="auto"
-        Ridge on the denominator, relative to the mean squared distance from the grand mean. "auto"
-        means 3 / sqrt(number of positives), clipped to between 0.3 and 2, but at least 10 / (number
-        of positives)^2; with `contamination`, it means 30 / (number of positives), but at least
-        0.9.
+        Ridge on the criterion's denominator, relative to the mean squared distance from the grand
+        mean. With n positives, "auto" means 3 / sqrt(n), limited to between 0.3 and 2, but at least
+        10 / n^2. With `contamination`, it means 30 / n, but at least 0.9.
     negatives : {"blend", "mixture", "marginal"}, default="blend"
-        Density of the negatives in the subspace: a "mixture" has one component at each subclass
-        mean, the published "marginal" is one Gaussian about the positive mean. A "blend" combines
+        Density of the negatives in the subspace. A "mixture" has one component at each subclass
+        mean; the published "marginal" is one Gaussian about the positive mean. A "blend" combines
         the mixture's log ratio with a second log ratio, which treats all negatives as one cloud
         along Fisher's axis of the subspace; the weights are fitted to left-out samples. Without
-        left-out samples (resubstituted covariances) a "blend" is a "mixture".
+        left-out samples, that is, with resubstituted covariances, a "blend" is a "mixture".
     tails : {"fitted", "gaussian"}, default="fitted"
         Tails of both classes: Student's t with degrees of freedom fitted to left-out negatives, or
         Gaussian as published. A "marginal" density and densities with resubstituted covariances are
         always Gaussian.
     covariance : {"leave-one-out", "resubstitution"}, default="leave-one-out"
-        Whether covariances come from left-out projections of the samples, in closed form, or from
-        the training projections as published.
+        "leave-one-out" estimates covariances from left-out samples: each sample is removed from the
+        model in closed form and then projected. "resubstitution" uses the training projections, as
+        published.
     shrinkage : float or "auto", default="auto"
-        Prior strength, in samples, with which the covariances are shrunk toward the pooled
-        within-class covariance; "auto" means d/2, and 0 is the published rule.
+        How strongly the covariances are shrunk toward the pooled within-class covariance, as a
+        number of samples; "auto" means d/2, and 0 is the published rule.
     calibrate : bool, default=True
         Whether to calibrate the scores, using left-out scores or, if there are none, scores from 5
         folds. This fits a slope and an offset or, for a blend, the weights of its two ratios and an
         offset. With fewer than 20 positives, pseudo-positives derived from the spread of the
-        negatives are added; a single negative leaves nothing to calibrate on. With n positives,
-        ratios below -ln(2 n + 2) are compressed: so few samples support no stronger evidence
+        negatives are added. A model with a single negative is not calibrated. With n positives,
+        ratios below -ln(2 n + 2) are compressed, because n samples support no stronger evidence
         against the class.
     calibration_rows : int or None, default=5000
-        Largest number of rows of each class to leave out and score, drawn with a seed. Means,
-        scatter and axes come from all rows. Left-out rows determine only a few dozen numbers
-        (covariances, tails, calibration), for which a sample is enough. None leaves out all rows.
+        Largest number of rows of each class to leave out and score, drawn with a seed; None leaves
+        out all rows. Means, scatter and axes always come from all rows. Left-out rows determine
+        only a few dozen numbers (covariances, tails, calibration), for which a sample is enough.
         `partial_fit` keeps this many rows of each class.
     contamination : float or "auto", default=0.0
-        Share of the unchecked negatives that may be hidden positives, at least 0 and below 0.5. 0
-        trusts the labels, "auto" estimates the share together with the calibration, and a number
-        fixes it. This needs left-out scores, so `balance`, `covariance` and `calibrate` must have
-        their defaults.
+        Share of positives hidden among the unchecked negatives, at least 0 and below 0.5. 0 trusts
+        the labels, another number fixes the share, and "auto" estimates it together with the
+        calibration. Looking for hidden positives needs left-out scores, so `balance`, `covariance`
+        and `calibrate` must then have their defaults.
     priors : {"empirical", "equal"} or pair of floats, default="empirical"
-        Prior probabilities in the order of `classes_`. They affect decisions and probabilities, but
-        not the log-likelihood ratio.
+        Prior probabilities of the two classes, in the order of `classes_`. They affect decisions
+        and probabilities, but not the log-likelihood ratio.
     pos_label : label or None, default=None
         Class of interest; None means ``classes_[1]``. With `pos_label`, y may have more than two
-        labels; all other labels are negatives, as in the metrics. Then `classes_` holds `pos_label`
-        and a name for the rest, and `predict` returns these two. The rest of "weld" is named "not
-        weld". For numeric labels it is -1, or one below the smallest label if there are negative
-        labels.
+        labels, and all others are negatives. `classes_` then holds `pos_label` and a name for the
+        rest, and `predict` returns these two. For example, the rest of "weld" is named "not weld".
+        If labels are numbers, the rest is -1, or one below the smallest label if any is negative.
     random_state : int, RandomState instance or None, default=None
         Seed for k-means, the draws of ``balance="resampled"`` and the calibration folds.
     verbose : bool, default=False
-        Print the stages of fitting.
+        Whether to print the stages of fitting.
 
     Attributes
     ----------
     components_ : array of shape (n_components, n_features)
-        The directions, scaled so that the ridged within-class scatter becomes the identity.
+        The axes of the subspace, scaled so that the within-class scatter plus the ridge is the
+        identity along them.
     eigenvalues_ : array of shape (n_components,)
-        Criterion value along each direction.
+        Value of the criterion along each axis.
     positive_mean_ : array of shape (n_features,)
     subclass_means_ : array of shape (n_subclasses, n_features)
     subclass_names_ : list of str
-        The majority label of each subclass. Set if y has more than two labels, if `subclass_labels`
-        are given, or by :meth:`name_rows`.
+        The majority label of each subclass. Set by :meth:`name_rows`, and by `fit` if y has more
+        than two labels or `subclass_labels` are given.
     subclass_counts_ : array of shape (n_subclasses,)
         Number of samples, or total weight, of each subclass.
     positive_count_ : float
         Number of samples, or total weight, of the class of interest.
     regularization_ : float
-        The relative ridge in use.
+        The relative ridge that was used.
     classes_ : array of shape (2,)
     class_prior_ : array of shape (2,)
-        In the order of `classes_`.
+        Prior probabilities in the order of `classes_`.
     n_components_ : int
     partition_ : array of shape (n_samples,)
         Group of each training row: 0 for a positive, 1..K for a subclass, -1 for a row of weight
         zero. After `partial_fit` it has one entry per row of `sample_`.
     loo_scores_ : array of shape (n_samples,)
-        Left-out log-likelihood ratios of the training rows, if computed; NaN outside the sample of
-        `calibration_rows`. After `partial_fit`, it has one entry per row of `sample_`.
+        Log-likelihood ratio of each training row under the model without that row, if rows were
+        left out; NaN for rows outside the sample of `calibration_rows`. After `partial_fit`, it has
+        one entry per row of `sample_`.
     held_out_ : tuple of arrays
-        Scores, labels and weights of rows that the model has not seen, for models without
-        `loo_scores_`: from folds, or from a fit in blocks. The weights are None if they are equal.
+        Set instead of `loo_scores_` if rows were not left out in closed form: scores, labels and
+        weights of rows that the model had not seen, in folds or in a fit in blocks. The weights are
+        None if they are equal.
     density_ : Density
         The two densities in the subspace.
     calibration_ : Calibration
@@ -161,28 +164,29 @@ class PCSDA(Verifier):
         Estimated share of positives among the unchecked negatives; set only if `contamination` is
         not 0.
     contamination_interval_ : pair of float
-        Its 90 % profile-likelihood interval; both ends equal the share if it was given.
+        The 90 % profile-likelihood interval of `contamination_`. If the share was given, both ends
+        equal it.
     responsibilities_ : array of shape (n_samples,)
         Probability that each training row is a hidden positive; 0 for checked rows.
     scatter_ : GroupScatter
         Merged statistics of all rows so far; set only by `partial_fit`.
     sample_ : RowSample
-        The rows that `partial_fit` keeps so that they can be left out, in order of arrival: `X`,
-        `groups`, `weights`, and `numbers`, their positions among all rows so far. Absent if nothing
-        is left out or calibrated.
+        The rows that `partial_fit` keeps in order to leave them out, in order of arrival, with
+        attributes `X`, `groups`, `weights` and `numbers` (positions among all rows so far). Not set
+        if the model neither leaves rows out nor calibrates.
     n_samples_seen_, seed_ : int
         Number of rows so far, and the seed for all random draws; set only by `partial_fit`.
 
     Notes
     -----
-    This differs from the paper in using left-out covariances, the mixture density, shrinkage and
-    calibration; :meth:`published` turns all of these off. The ridge is added to the criterion's
-    denominator.
+    The defaults differ from the paper: covariances come from left-out samples, the negatives have a
+    mixture density, covariances are shrunk, and scores are calibrated. :meth:`published` turns all
+    of this off.
 
-    For many float32 rows the products are computed in float32. Log-likelihood ratios then differ by
+    For many float32 rows, products are computed in float32. Log-likelihood ratios then differ by
     less than 5e-4, and angles of the subspace by less than 1e-4, from the float64 results. If they
     would differ by more, because features are collinear or have extreme scales, the products are
-    float64.
+    computed in float64.
 
     References
     ----------
@@ -241,7 +245,7 @@ class PCSDA(Verifier):
     def published(
         cls, n_subclasses: int | str = 1, n_components: int | None = None, **params: Any
     ) -> Self:
-        """Make an estimator that follows the paper's rule, eq. (classifier).
+        """Make an estimator that follows the rule published in the paper.
 
         It uses the marginal density for the negatives and resubstituted covariances, without
         shrinkage or calibration.
@@ -291,24 +295,24 @@ class PCSDA(Verifier):
         y : array-like of shape (n_samples,)
             Two labels, or more if `pos_label` is set.
         subclass_labels : array-like of shape (n_samples,), optional
-            Subclass of each negative, for instance the original multi-class labels; entries of
-            positive rows are ignored. By default the negatives are clustered.
+            Subclass of each negative, for instance the original multi-class label; values for
+            positives are ignored. By default, the negatives are clustered.
         sample_weight : array-like of shape (n_samples,), optional
-            Weights, at least 0; a whole number counts as that many repetitions.
+            Weights, at least 0. A whole number w counts as w copies of the row.
         groups : array-like of shape (n_samples,), optional
-            Rows of one group, such as the frames of a recording, are left out together. Otherwise
+            Rows of one group, such as frames of one recording, are left out together. Otherwise
             near-copies of a left-out row would stay in the model.
         unchecked : array-like of bool of shape (n_samples,), optional
-            Negatives that nobody has checked, so that some may be positives. By default all
-            negatives are unchecked if `contamination` is not 0; the mask is ignored if it is 0.
+            Marks negatives whose labels nobody has checked, so that some may be positives. By
+            default, all negatives are unchecked. Ignored if `contamination` is 0.
 
         Returns
         -------
         self : PCSDA
         """
         validation.check_verifier(self)
-        # With given subclasses, the statistics of tall X reveal NaN and infinity, which saves a
-        # pass.
+        # With given subclasses, NaN and infinity show up in the statistics of tall X; not looking
+        # for them here saves a pass.
         unread = (
             subclass_labels is not None
             and sample_weight is None
@@ -339,7 +343,7 @@ class PCSDA(Verifier):
     _coordinates = linear_coordinates
     _map = linear_map
 
-    # Distinct negatives in a stream, still too few for k-means, with weights and numbers.
+    # Distinct negatives of a stream while they are too few for k-means; weights; numbers.
     _waiting: tuple[Floats, Array, Ints]
 
     def _streams(self) -> bool:
@@ -362,29 +366,29 @@ class PCSDA(Verifier):
     ) -> Self:
         """Add a batch of rows to the model.
 
-        The result equals `fit` on all rows together with the same subclasses, as long as neither
+        The result equals `fit` on all rows so far with the same subclasses, as long as neither
         class has more rows than `calibration_rows`. Beyond that, the model keeps a seeded sample of
         that many rows per class, in which all rows of a subclass are equally likely. Means, scatter
         and axes still come from all rows; covariances, tails and calibration come from leaving out
-        the sampled rows. ``regularization="auto"`` follows the number of positives so far.
+        the sampled rows. ``regularization="auto"`` depends on the number of positives so far.
 
         Without `subclass_labels`, k-means on the first batch with negatives defines the subclasses,
-        and their number if it is "auto". Later negatives join the nearest centroid.
+        and their number if `n_subclasses` is "auto". Later negatives join the nearest centroid.
 
-        Batches are merely collected until they determine a model. They do not if a class is
-        missing, all rows are equal, there are too few positives for their covariance, or there are
-        fewer axes than `n_components`. Until then, `predict` and the other methods raise
-        NotFittedError, which says what is missing. Without shrinkage, a model may be lost again if
-        new axes arrive before enough positives do; a warning says so. With fewer distinct negatives
-        than `n_subclasses`, k-means waits for more; equal rows that wait are stored once, with
-        their total weight.
+        Batches are only collected until they determine a model. They do not determine one if a
+        class is missing, if all rows are equal, if there are too few positives for their
+        covariance, or if there are fewer axes than `n_components`. Until then, `predict` and the
+        other methods raise a NotFittedError that says what is missing. Without shrinkage, a model
+        may be lost again if new axes arrive before enough positives do; a warning says so. With
+        fewer distinct negatives than `n_subclasses`, k-means waits for more; meanwhile, equal rows
+        are stored once, with their total weight.
 
         Parameters
         ----------
         X, y
             A batch, as in `fit`.
         classes : array-like of shape (2,), optional
-            Both labels; needed in the first call unless the batch has both.
+            Both labels. Required in the first call unless the batch has rows of both classes.
         subclass_labels, sample_weight
             Values for the batch, as in `fit`.
 
@@ -395,18 +399,18 @@ class PCSDA(Verifier):
         Raises
         ------
         ValueError
-            If the batch cannot be used (NaN, another number of columns, unknown labels), if
-            `n_components` is too large for any batch, or after `fit`, which keeps no statistics to
-            merge a batch into: start from ``sklearn.base.clone(model)``, or call `fit` on all rows
-            together. The collected statistics and the model stay unchanged.
+            If the batch cannot be used (NaN, another number of columns, unknown labels), or if
+            `n_components` is too large for any batch. Also after `fit`, which keeps no statistics
+            to merge a batch into: start from ``sklearn.base.clone(model)``, or call `fit` on all
+            rows together. After an error, the statistics and the model are as before the call.
 
         Notes
         -----
-        The model holds rows of the data, in `sample_`, and so do its files and pickles. With
-        ``covariance="resubstitution"`` and ``calibrate=False``, as in :meth:`published`, nothing is
-        left out and no row is kept. Rows of weight zero are not kept either. As long as all rows
-        are kept, a batch costs as much as `fit` on them; later it costs ``m D^2`` for m rows, and
-        ``D^3/3``.
+        The model contains rows of the data, in `sample_`, and so do its files and pickles. With
+        ``covariance="resubstitution"`` and ``calibrate=False``, as in :meth:`published`, no row is
+        left out and no row is kept. Rows of weight zero are never kept. As long as all rows are
+        kept, a batch costs as much as `fit` on all rows so far; later, a batch of m rows costs
+        ``m D^2 + D^3/3``.
 
         Examples
         --------
@@ -444,14 +448,13 @@ class PCSDA(Verifier):
 
     @property
     def _wanted(self) -> int:
-        """Return how many distinct negatives are needed before they can be divided."""
-        clusters = isinstance(self.subclasses, str) and self.subclasses == "kmeans"
-        if not clusters:
+        """The number of distinct negatives needed to divide them into subclasses."""
+        if self.subclasses != "kmeans":
             return 1
         return least_subclasses(self) if self.n_subclasses == "auto" else int(self.n_subclasses)
 
     def _settle_labelled(self, given: bool, positive: Mask) -> None:
-        """Require that either all batches with negatives have subclass labels, or none do."""
+        """Check that all batches with negatives have subclass labels, or that none has."""
         if not hasattr(self, "_subclasses"):
             self._subclasses: list[Any] = []
         if positive.all():
@@ -465,9 +468,9 @@ class PCSDA(Verifier):
     def _until_enough(
         self, X: Floats, positive: Mask, weights: Array | None, numbers: Ints
     ) -> tuple[Floats, Mask, Array | None, Ints]:
-        """Prepend the waiting negatives to a batch; if there are too few to divide, keep waiting.
+        """Add the waiting negatives to a batch, or let all wait if there are too few to divide.
 
-        Waiting negatives are distinct, so there are always fewer than `n_subclasses`.
+        The waiting negatives are distinct, so there are always fewer than `n_subclasses`.
         """
         weight = np.ones(len(X)) if weights is None else weights
         if hasattr(self, "_waiting"):
@@ -486,7 +489,7 @@ class PCSDA(Verifier):
     def _stream_groups(
         self, X: Floats, positive: Mask, subclass_labels: ArrayLike | None, weights: Array | None
     ) -> Ints:
-        """Return the groups of a batch; given labels are numbered in sorted order, as in `fit`."""
+        """Return the group of each row; given labels are numbered in sorted order, as in `fit`."""
         groups = np.zeros(len(positive), dtype=np.intp)
         counted = ~positive if weights is None else ~positive & (weights > 0)
         if subclass_labels is not None and not positive.all():

@@ -1,4 +1,4 @@
-"""Verifiers for a class of interest with several modes: one per mode, combined into one ratio."""
+"""A verifier for a class of interest that has several modes: one model per mode, one ratio."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from ..unwrap import asked, unwrap
 from ..validation import MatrixLike
 from . import operating
 from .callbacks import CallbackSupportMixin, calls_back
-from .candidates import final_of, template_of
+from .candidates import template_of
+from .grid import final_of
 from .modes import Modes, Rows, join
-from .ratios import narrowed, ranking_of
+from .ratios import narrowed
 from .search import PCSDACV
-from .steps import draw_seed, is_precomputed
+from .steps import draw_seed, forget, is_precomputed
 from .verifier import Verifier
 from .wrapping import scorer_of
 
@@ -38,10 +39,11 @@ MODE_POSITIVES = 10
 class MixtureVerifier(CallbackSupportMixin, MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     """A verifier for a class of interest that consists of several clusters.
 
-    K-means divides the positives into modes. Each mode gets a verifier, fitted on its positives and
-    all negatives. The ratios are combined as in a mixture: the logarithm of
-    ``sum_j share_j exp(ratio_j)``. The slope and offset of the combined ratio are fitted to
-    left-out scores. With one mode, the model is equivalent to the estimator itself.
+    K-means divides the positives into modes. One verifier per mode is fitted on the positives of
+    that mode and all negatives. The ratios of the verifiers are combined as in a mixture:
+    ``log(sum_j share_j exp(ratio_j))``, where share_j is the share of positives in mode j. The
+    combined ratio is calibrated by a slope and an offset, fitted to left-out scores. With one mode,
+    the model is equivalent to the estimator itself.
 
     Parameters
     ----------
@@ -51,8 +53,8 @@ default=None
         the whole model, and its `random_state` seeds k-means.
     n_modes : int or "auto", default="auto"
         Number of modes. "auto" tries 1, 2, 3 and 5, as long as every mode has at least ten
-        positives, and takes the smallest number whose left-out log-loss is within half a standard
-        error (of the paired difference) of the best.
+        positives. It takes the smallest number whose log-loss exceeds the best by at most half a
+        standard error of the paired difference; the losses are cross-validated.
 
     Attributes
     ----------
@@ -62,25 +64,25 @@ default=None
     mode_counts_ : array of shape (n_modes,)
         Number, or total weight, of the positives in each mode.
     modes_ : array of shape (n_samples,)
-        Mode of each training row, -1 for negatives and for rows of weight zero.
+        Mode of each training row; -1 for negatives and for rows of weight zero.
     losses_ : dict of int to float
         Cross-validated log-loss, in nats, for each number of modes that "auto" tried.
     calibration_ : Calibration
         Slope and offset that turn the combined ratio into the log-likelihood ratio.
     loo_scores_ : array of shape (n_samples,)
-        Left-out log-likelihood ratios of the training rows, if computed.
+        Log-likelihood ratio of each training row under a model without that row, if computed.
     partition_ : array of shape (n_samples,)
         0 for a positive, 1 for a negative, -1 for a row of weight zero.
     classes_ : array of shape (2,)
     class_prior_ : array of shape (2,)
-        In the order of `classes_`.
+        Prior probabilities in the order of `classes_`.
 
     Notes
     -----
-    A positive is scored as a left-out row by its own mode's verifier; the other modes' verifiers
-    have not seen it. If the estimator cannot leave rows out in closed form, the scores come from
-    five folds. With more than one mode, the estimator's `calibration_rows` is set to None, so that
-    all modes have left-out scores for the same rows.
+    To score a positive as a left-out row, it is removed from the verifier of its own mode, in
+    closed form; the other verifiers have not seen it. If the estimator cannot do this, the scores
+    come from five folds. With more than one mode, the estimator's `calibration_rows` is set to
+    None, so that all modes have left-out scores for the same rows.
 
     Examples
     --------
@@ -145,8 +147,8 @@ default=None
         y : array-like of shape (n_samples,)
             Two labels, or more if the estimator's `pos_label` is set.
         subclass_labels, sample_weight, groups : array-like of shape (n_samples,), optional
-            As in :meth:`PCSDA.fit`, if the estimator accepts them. Positives in the same group stay
-            in the same mode.
+            As in :meth:`PCSDA.fit`, if the estimator accepts them. Positives of one group belong to
+            the same mode.
 
         Returns
         -------
@@ -178,7 +180,7 @@ default=None
         return self
 
     def _chosen(self, rows: Rows) -> tuple[Modes, Array | None, dict[int, float]]:
-        """Return the modes, their left-out scores, and the loss for each number of modes tried."""
+        """Return the modes, their left-out scores, and the loss of each number of modes tried."""
         if self.n_modes != "auto":
             modes = rows.fit(rows.divide(int(self.n_modes)))
             return modes, rows.left_out(modes) if len(modes.models) > 1 else None, {}
@@ -206,8 +208,7 @@ default=None
 
         The modes were found among the `counted` rows, which have positive weight.
         """
-        for name in ("loo_scores_", "loo_weights_", "losses_", "threshold_"):
-            self.__dict__.pop(name, None)
+        forget(self, "loo_scores_", "loo_weights_", "losses_", "threshold_")
         self.partition_ = np.where(rows.weights > 0, (~rows.positive).astype(np.intp), -1)
         self.modes_ = np.full(len(rows.y), -1)
         self.modes_[counted] = chosen.modes
@@ -235,8 +236,8 @@ default=None
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
         trials : array-like of shape (n_samples,), optional
-            Trial of each row, as in :meth:`PCSDA.log_likelihood_ratio`. All samples of a trial are
-            assumed to come from one mode.
+            Trial of each row, as in :meth:`PCSDA.log_likelihood_ratio`. All samples of a trial
+            should come from one mode.
 
         Returns
         -------
@@ -282,19 +283,20 @@ default=None
         X = validate_data(self, X, reset=False, accept_sparse=sparse, dtype=dtype)
         return np.stack([asked(model, method, X, *args) for model in self.models_])
 
-    # These need only a ratio and a prior.
+    # These need only a ratio and a prior, or a distance.
     decision_function = Verifier.decision_function
     predict = Verifier.predict
     predict_proba = Verifier.predict_proba
     predict_log_proba = Verifier.predict_log_proba
     score = Verifier.score
+    rank = Verifier.rank
     choose_threshold = operating.choose_threshold
     accepts = operating.accepts
     count = operating.count
     recalibrate = operating.recalibrate
 
     def score_samples(self, X: MatrixLike) -> Floats:
-        """Return minus the distance to the nearest mode's mean, in that mode's own subspace.
+        """Return minus the distance to the nearest mode's mean, in the subspace of that mode.
 
         Parameters
         ----------
@@ -306,28 +308,6 @@ default=None
         """
         closest: Floats = self._asked("score_samples", X).max(axis=0)
         return closest
-
-    def rank(self, X: MatrixLike, by: str | None = None) -> Ints:
-        """Order rows by how well they fit the class of interest, best first.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-        by : {"likelihood", "distance"} or None, default=None
-            As in :meth:`PCSDA.rank`, with the distance to the nearest mode.
-
-        Returns
-        -------
-        array of shape (n_samples,)
-            Row numbers.
-        """
-        check_is_fitted(self)
-        if by is None:
-            ways = {ranking_of(unwrap(model).model) for model in self.models_}
-            by = "distance" if "distance" in ways else "likelihood"
-        validation.check_option("by", by, ("distance", "likelihood"))
-        score = self.score_samples(X) if by == "distance" else self.log_likelihood_ratio(X)
-        return np.argsort(-score, kind="stable")
 
 
 def _verifier_of(template: BaseEstimator) -> Any:

@@ -19,6 +19,8 @@ from ..folds import fold_scores
 from ..partition import count_distinct, run_kmeans
 from ..unwrap import asked, unwrap
 from ..validation import MatrixLike
+from .grid import prefix_of
+from .rows import some
 
 # Losses within this many standard errors of their paired difference count as equal.
 SLACK = 0.5
@@ -53,7 +55,7 @@ class Modes:
 class Rows:
     """Checked training rows with labels, weights and groups.
 
-    Methods other than `take` need rows of positive weight.
+    All methods except `take` require that every row has positive weight.
     """
 
     template: Any
@@ -69,20 +71,19 @@ class Rows:
         """Return a subset of the rows."""
         if len(kept) == len(self.y):
             return self
-        together = None if self.together is None else self.together[kept]
         given = {name: values[kept] for name, values in self.given.items()}
         parts = (self.X[kept], self.y[kept], self.positive[kept], self.weights[kept])
-        return Rows(self.template, *parts, together, given, self.seed)
+        return Rows(self.template, *parts, some(self.together, kept), given, self.seed)
 
     @cached_property
     def features(self) -> Any:
-        """Rows as a pipeline's last step receives them; modes are found in this space."""
+        """The rows as the last step of a pipeline receives them; modes are found among these."""
         if not isinstance(self.template, Pipeline) or len(self.template) == 1:
             return self.X
         return clone(self.template[:-1]).fit(self.X, self.y).transform(self.X)
 
     def divide(self, count: int) -> Ints:
-        """Return the mode of each row, -1 for negatives; positives in one group share a mode."""
+        """Return the mode of each row, -1 for negatives; positives of one group share a mode."""
         modes = np.where(self.positive, 0, -1)
         if count == 1:
             return modes
@@ -121,7 +122,7 @@ class Rows:
         if several:  # all modes must leave out the same negatives
             names = [n for n in model.get_params() if n.endswith("calibration_rows")]
             model.set_params(**dict.fromkeys(names))
-        last = f"{model.steps[-1][0]}__" if isinstance(model, Pipeline) else ""
+        last = prefix_of(model)
         given = {last + name: values[rows] for name, values in self.given.items()}
         return model.fit(self.X[rows], self.y[rows], **given)
 
@@ -137,22 +138,26 @@ class Rows:
                     new = self.X[~rows]
                     scores[mode, ~rows] = asked(fitted.models[mode], "log_likelihood_ratio", new)
             return join(scores, fitted.counts)
-
-        def learn(train: Ints, _: Ints) -> Callable[[Ints], Array]:
-            part = self.fit(fitted.modes, train)
-            return lambda test: join(part.scores(self.X[test]), part.counts)
-
-        return fold_scores(learn, (~self.positive).astype(np.intp), self.seed, self.together)
+        return self._in_folds(lambda train: self.fit(fitted.modes, train))
 
     def anew(self, count: int) -> Array:
-        """Return cross-validated combined ratios, with `count` modes found anew without each fold.
+        """Return cross-validated combined ratios; each fold finds its own `count` modes.
 
-        A positive shapes its own mode, so scores with fixed modes would favour many small modes.
+        With fixed modes, each positive would have shaped its own mode, and the scores would favour
+        many small modes.
         """
 
-        def learn(train: Ints, _: Ints) -> Callable[[Ints], Array]:
+        def fit(train: Ints) -> Modes:
             rows = self.take(train)
-            part = rows.fit(rows.divide(count))
+            return rows.fit(rows.divide(count))
+
+        return self._in_folds(fit)
+
+    def _in_folds(self, fit: Callable[[Ints], Modes]) -> Array:
+        """Return cross-validated combined ratios; `fit` takes the rows to fit on."""
+
+        def learn(train: Ints, _: Ints) -> Callable[[Ints], Array]:
+            part = fit(train)
             return lambda test: join(part.scores(self.X[test]), part.counts)
 
         return fold_scores(learn, (~self.positive).astype(np.intp), self.seed, self.together)
@@ -168,8 +173,8 @@ class Rows:
     def compare(self, held_out: dict[int, Array]) -> tuple[int, dict[int, float]]:
         """Return the smallest number of modes whose loss is close to the minimum, and all losses.
 
-        Losses are log-losses in nats at the sample prior, using rows scored for every number of
-        modes.
+        These are log-losses in nats at the prior of the sample, on rows that have a score for every
+        number of modes.
         """
         kept = ~np.isnan(list(held_out.values())).any(axis=0)
         positive, weights = self.positive[kept], self.weights[kept]

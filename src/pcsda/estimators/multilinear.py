@@ -19,7 +19,7 @@ from ..validation import MatrixLike, Seed
 from . import stream
 from .callbacks import calls_back
 from .rows import rows_of
-from .steps import check_training
+from .steps import PUBLISHED_CSDA, check_training
 from .training import fit_rows, linear_coordinates, linear_map
 from .verifier import Verifier
 
@@ -30,21 +30,22 @@ DEFAULT_COMPONENTS = 5
 class MultilinearCSDA(Verifier):
     """Class-specific discriminant analysis for samples that are matrices or tensors.
 
-    Each mode of the tensor (such as the rows and the columns of a picture) gets its own small
-    projection. Together they maximise the negatives' spread about the positive mean relative to the
-    positives' own spread. There are far fewer parameters than in CSDA on the flattened samples: 350
-    instead of 30000 for 40 x 30 pictures with 5 directions per mode. This helps with few positives,
-    if the classes differ along rows and columns.
+    Each mode of a tensor has a small projection. (The modes of a picture are its rows and its
+    columns.) Together, the projections maximise the spread of the negatives about the positive
+    mean, relative to the spread of the positives. There are far fewer parameters than in CSDA on
+    flattened samples: 350 instead of 30000 for pictures of 40 x 30 pixels with 5 directions per
+    mode. This helps with few positives if the classes differ along rows and columns.
 
     Parameters
     ----------
     n_components : tuple of int, int or None, default=None
-        Number of directions per mode; the subspace dimension is their product. None means up to 5
-        per mode, fewer if the samples vary in fewer along a mode or if the product exceeds the
-        number of distinct negatives.
+        Number of directions per mode; the dimension of the subspace is their product. None means 5
+        per mode, or fewer if the samples vary in fewer directions along a mode, or if the product
+        would exceed the number of distinct negatives.
     shape : tuple of int or None, default=None
-        Mode sizes if X has one row per sample, with the tensor's entries in C order. None takes
-        them from X of shape (n_samples, d1, d2, ...); plain rows are then tensors with one mode.
+        Size of each mode if X has one row per sample, with the entries of the tensor in C order.
+        None means the shape (d1, d2, ...) of X of shape (n_samples, d1, d2, ...); plain rows are
+        then tensors with one mode.
     regularization, shrinkage, calibrate, priors, pos_label, random_state, verbose
         As in :class:`CSDA`.
 
@@ -58,11 +59,11 @@ class MultilinearCSDA(Verifier):
         Number of directions per mode; ``transform(X).reshape(-1, *core_shape_)`` are the projected
         tensors.
     ratios_ : array
-        The trace ratio after each cycle over the modes; it never falls.
+        The trace ratio after each cycle over the modes; it never decreases.
     components_ : array of shape (n_components, n_features)
         Flattened outer products of the modes' directions.
     eigenvalues_ : array of shape (n_components,)
-        Criterion value along each component, in the order of the core.
+        Value of the criterion along each component, in the order of ``core_shape_``.
     positive_mean_, positive_count_, subclass_means_, subclass_counts_, classes_, class_prior_, \
 n_components_, partition_, density_, calibration_
         As in :class:`CSDA`.
@@ -154,8 +155,7 @@ n_components_, partition_, density_, calibration_
         -------
         MultilinearCSDA
         """
-        rule: dict[str, Any] = {"shrinkage": 0, "calibrate": False}
-        return cls(n_components, shape, **(rule | params))
+        return cls(n_components, shape, **(PUBLISHED_CSDA | params))
 
     @calls_back
     def fit(self, X: Any, y: ArrayLike, *, sample_weight: ArrayLike | None = None) -> Self:
@@ -167,7 +167,7 @@ n_components_, partition_, density_, calibration_
         y : array-like of shape (n_samples,)
             Two labels, or more if `pos_label` is set.
         sample_weight : array-like of shape (n_samples,), optional
-            Weights, at least 0; whole weights count as repetitions.
+            Weights, at least 0. A whole number w counts as w copies of the row.
 
         Returns
         -------
@@ -207,9 +207,10 @@ n_components_, partition_, density_, calibration_
 
 
 def usual_dims(X: Floats, positive: Mask, sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return up to 5 directions per mode, if the samples vary in so many.
+    """Return the default number of directions for each mode.
 
-    Their product is at most the number of distinct negatives.
+    It is 5, or fewer if the samples vary in fewer directions. The product over the modes is at most
+    the number of distinct negatives.
     """
     ranks = mode_ranks(X, sizes)
     dims = [min(rank, DEFAULT_COMPONENTS) for rank in ranks]
@@ -220,7 +221,7 @@ def usual_dims(X: Floats, positive: Mask, sizes: tuple[int, ...]) -> tuple[int, 
 
 
 def flattened(X: Any) -> tuple[Any, tuple[int, ...] | None]:
-    """Flatten tensors to rows, and return the rows and their mode sizes (None for plain rows)."""
+    """Flatten tensors to rows; return the rows and the mode sizes, or None for plain rows."""
     if validation.is_dask(X) or sparse.issparse(X) or hasattr(X, "columns"):
         return X, None
     array = X if hasattr(X, "ndim") else np.asarray(X)

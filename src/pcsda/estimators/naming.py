@@ -1,4 +1,4 @@
-"""Names for the subclasses and rows of a fitted model, used wherever they are shown."""
+"""Names of the subclasses and training rows of a fitted model."""
 
 from __future__ import annotations
 
@@ -18,35 +18,31 @@ from .attribution import NEAREST, nearest_rows
 if TYPE_CHECKING:
     from .verifier import Verifier
 
-# If there are more subclasses than this, such as one per sample, they have only numbers.
+# More subclasses than this, such as one per sample, are not named.
 MOST_NAMED = 100
 # Name of a subclass whose rows were removed from the bank.
 REMOVED = "removed since"
 
 
 def name_by_labels(model: Verifier, y: ArrayLike, subclass_labels: ArrayLike | None) -> None:
-    """Name the subclasses after a fit, if the labels distinguish between negatives."""
-    labels = np.asarray(y if subclass_labels is None else subclass_labels)
-    if labels.ndim > 1:
-        labels = labels.ravel()
+    """Name the subclasses after a fit if the negatives have more than one label."""
+    labels = np.asarray(y if subclass_labels is None else subclass_labels).ravel()
     rest = np.unique(labels[model.partition_ > 0]) if labels.dtype != object else labels
     if len(rest) > 1 and len(model.subclass_counts_) <= MOST_NAMED:
         model.subclass_names_ = mostly(model.partition_, labels.astype(str))
 
 
 def name_in_bank(model: BaseEstimator, owners: Ints, labels: list[Any]) -> None:
-    """Name the subclasses of one bank label after the labels of their rows.
+    """Name the subclasses of a bank's model after the labels of their rows.
+
+    A model that was fitted before the latest rows were added keeps its names.
 
     Parameters
     ----------
-    model : the label's estimator, or a search or pipeline that holds it
+    model : the estimator of one label, or a search or pipeline that contains it
     owners : array of shape (N,)
         Label number of each row, -1 for rows without a label.
     labels : list
-
-    Notes
-    -----
-    A model that was fitted before the latest rows were added keeps its names.
     """
     inside: Any = unwrap(model).model
     groups = getattr(inside, "partition_", None)
@@ -62,7 +58,7 @@ def name_in_bank(model: BaseEstimator, owners: Ints, labels: list[Any]) -> None:
 
 
 def add_examples(model: BaseEstimator, X: Floats, ids: NDArray[np.str_] | None) -> None:
-    """Add examples to one label in a bank whose rows have names; see :func:`name_in_bank`."""
+    """Add examples of each subclass to a bank's model, if the bank's rows have names."""
     inside: Any = unwrap(model).model
     if ids is not None and len(getattr(inside, "partition_", ())) == len(ids):
         name_rows(inside, X=unwrap(model).rows(X), ids=ids)
@@ -77,7 +73,7 @@ def name_rows(
 ) -> Verifier:
     """Name the subclasses and the training rows, for explanations, pictures, reports and files.
 
-    `fit` names the subclasses itself if y has more than two labels, or with `subclass_labels`.
+    `fit` names the subclasses if y has more than two labels or `subclass_labels` are given.
 
     Parameters
     ----------
@@ -85,16 +81,16 @@ def name_rows(
         Labels of the training rows, finer than those given to `fit`. A subclass is named after its
         majority label, for instance "mostly 8", or "8" if all its rows have that label.
     X : array-like or sparse matrix of shape (n_samples, n_features), default=None
-        The training rows. The rows nearest to each subclass centre become that subclass's examples.
+        The training rows. The rows nearest to the centre of a subclass become its examples.
     ids : array-like of shape (n_samples,), default=None
         Names of the training rows; None means their numbers. A kernel model keeps all names,
-        because it explains rows by their neighbours; a linear model keeps only its examples' names.
+        because it explains rows by their neighbours. A linear model keeps only those of examples.
 
     Returns
     -------
     self : estimator
-        With `subclass_names_`, `subclass_examples_` and `row_ids_`, as far as given. The next fit
-        removes them.
+        It now has `subclass_names_` if labels were given, `subclass_examples_` if X was given, and
+        `row_ids_` if it is a kernel model and ids were given. The next fit removes them.
 
     Examples
     --------
@@ -111,7 +107,7 @@ def name_rows(
     if groups is None:
         raise ValueError(
             f"this {type(self).__name__} does not know the subclasses of its training rows; "
-            "rows are named after fit, not after a fit in blocks"
+            "name rows after fit, as a fit in blocks does not record them"
         )
     check_consistent_length(groups, labels, X, ids)
     if labels is not None:
@@ -127,7 +123,7 @@ def name_rows(
 
 
 def _nearest_members(model: Verifier, X: MatrixLike, groups: Ints) -> list[Ints]:
-    """Return the row numbers of each subclass's members nearest to its centre in the subspace."""
+    """Return, for each subclass, the numbers of its rows nearest to its centre in the subspace."""
     centres: Array = model.density_.base.subclasses
     z = np.asarray(model.transform(X), dtype=np.float64)
     found = []

@@ -1,6 +1,6 @@
-"""Thresholds for a fitted model, and estimates of the number of positives in a pool.
+"""Thresholds, counts of positives and recalibration of a fitted model.
 
-The functions with `self` are methods of every `Verifier`, and of mixtures of them.
+The functions with `self` are methods of every `Verifier` and of `MixtureVerifier`.
 """
 
 from __future__ import annotations
@@ -9,17 +9,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.exceptions import NotFittedError
 
 from .. import validation
 from ..core import threshold
 from ..core.calibration import Scored, fit_calibration
 from ..core.density import NoDensity
-from ..core.linalg import Array
+from ..core.linalg import Array, Mask
 from ..core.threshold import Threshold, check_criterion
 from ..metrics import PriorEstimate, estimate_prior
 from ..validation import MatrixLike
+from .steps import forget
 from .threads import updates
 
 if TYPE_CHECKING:
@@ -53,40 +54,41 @@ def choose_threshold(
     """Choose the log-likelihood ratio at which rows are accepted, and store it.
 
     Give exactly one of `max_false_alarms`, `max_misses` and `prior`. The model stores the result as
-    `threshold_` for :meth:`accepts`. Another fit removes it.
+    `threshold_`, which :meth:`accepts` uses, until the next fit.
 
     Parameters
     ----------
     max_false_alarms : float, optional
-        Share of negatives that may be accepted; gives the lowest threshold within this limit.
+        Share of negatives that may be accepted. The lowest threshold within this limit is chosen.
     max_misses : float, optional
-        Share of positives that may be rejected; gives the highest threshold within this limit.
+        Share of positives that may be rejected. The highest threshold within this limit is chosen.
     prior : float, optional
-        Probability of the class of interest in use; gives the threshold with the smallest expected
-        cost.
+        Share of the class of interest among the rows that the model will meet. The threshold with
+        the smallest expected cost is chosen.
     cost_miss, cost_false_alarm : float, default=1
         Costs of the two errors, used with `prior`.
     X : array-like or sparse matrix of shape (n_samples, n_features), optional
-        Held-out rows for estimating the error rates. By default the rates are estimated from the
-        training rows' left-out scores.
+        Held-out rows from which the error rates are estimated. By default, they are estimated from
+        the left-out scores of the training rows.
     y : array-like of shape (n_samples,), optional
         Labels of X, among ``classes_``.
 
     Returns
     -------
     Threshold
-        With the expected rates of both errors, their 90 % intervals, and the number of rows they
-        are based on.
+        The threshold, the expected rates of both errors, their 90 % intervals, and the number of
+        rows from which the rates are estimated.
 
     Warns
     -----
     UserWarning
-        If there are too few rows for the given rate: fewer than one over the rate.
+        If there are too few rows for a rate r: fewer than 1/r.
 
     Notes
     -----
-    The negatives' highest scores (a twentieth, at least 20 rows) are modelled by an exponential
-    tail. Without it, a rate of 1 % would depend on just three of 300 negatives.
+    An exponential tail is fitted to the highest twentieth of the negatives' scores, or to the 20
+    highest if these are more. Without the tail, a rate of 1 % would depend on just three of 300
+    negatives.
 
     Examples
     --------
@@ -116,7 +118,7 @@ def choose_threshold(
     return self.threshold_
 
 
-def accepts(self: Verifier, X: MatrixLike) -> NDArray[np.bool_]:
+def accepts(self: Verifier, X: MatrixLike) -> Mask:
     """Accept each row whose log-likelihood ratio is at least `threshold_`.
 
     Parameters
@@ -152,15 +154,14 @@ def count(self: Verifier, X: MatrixLike) -> PriorEstimate:
     Parameters
     ----------
     X : array-like or sparse matrix of shape (n_samples, n_features)
-        Rows in which the negatives resemble the training negatives, mixed with any share of
-        positives.
+        The rows of the pool. Any share may be positive; the negatives should resemble those in
+        training.
 
     Returns
     -------
     PriorEstimate
         The number and the share of positives with 90 % intervals, and a note on what the data
-        cannot tell. The intervals include the uncertainty that comes from calibrating with few
-        positives.
+        cannot tell. The intervals allow for the error of a calibration with few positives.
 
     See Also
     --------
@@ -186,13 +187,14 @@ def recalibrate(
 ) -> V:
     """Refit the calibration on held-out rows.
 
-    This changes the slope and offset, and hence the log-likelihood ratios, but not the row order.
+    This changes the slope and offset, and hence the log-likelihood ratios, but not the order in
+    which rows rank.
 
     Parameters
     ----------
     X : array-like or sparse matrix of shape (n_samples, n_features)
     y : array-like of shape (n_samples,)
-        Labels among ``classes_``, both present.
+        Labels among ``classes_``; both must occur.
     sample_weight : array-like of shape (n_samples,), optional
 
     Returns
@@ -210,9 +212,7 @@ def recalibrate(
     True
     """
     views = self._views(X)
-    _, index, positive = validation.check_labels(y, self.pos_label, self.classes_)
-    if len(positive) != views.shape[1]:
-        raise ValueError(f"X has {views.shape[1]} rows but y has {len(positive)} labels")
+    index, positive = _labels_of(self, y, views.shape[1])
     if positive.all() or not positive.any():
         raise ValueError(
             f"recalibrate needs both classes, but y has {'only' if positive.all() else 'no'} "
@@ -222,8 +222,7 @@ def recalibrate(
     before, mean = self.calibration_, self.calibration_.of_unit_slope()
     found = fit_calibration(mean(views)[None], positive, weights)
     self.calibration_ = mean.then(found.slope, found.offset)
-    self.__dict__.pop("against_strangers_", None)
-    self.__dict__.pop("threshold_", None)  # it belongs to the earlier ratios
+    forget(self, "against_strangers_", "threshold_")  # they belong to the earlier ratios
     since = self.calibration_.since(before)
     if hasattr(self, "loo_scores_"):
         self.loo_scores_ = since(self.loo_scores_[None])
@@ -240,7 +239,7 @@ def _rows_for(
     X: MatrixLike,
     y: ArrayLike | None,
 ) -> Scored:
-    """Return scored rows for choosing a threshold: left-out training rows, or the given rows."""
+    """Return the scored rows that choose a threshold: left-out training rows, or the given rows."""
     density = getattr(model, "density_", None)  # a mixture has one for each mode
     if isinstance(density, NoDensity):
         raise ValueError(f"no threshold without a log-likelihood ratio: {density.why}")
@@ -265,7 +264,7 @@ def _rows_for(
 
 
 def left_out(model: Verifier) -> Scored | None:
-    """Return the scores of rows left out, one by one or in folds; None if there are none."""
+    """Return the scores of rows left out one by one or in folds, or None if there are none."""
     if not hasattr(model, "loo_scores_"):
         known = getattr(model, "held_out_", None)
         return None if known is None else Scored(*known)
@@ -287,14 +286,19 @@ def _why_none(model: Verifier, kind: str) -> str:
 
 def _given(model: Verifier, X: MatrixLike, y: ArrayLike | None) -> Scored:
     scores = np.asarray(model.log_likelihood_ratio(X), dtype=np.float64)
-    positive = validation.check_labels(y, model.pos_label, model.classes_)[2]
-    if len(positive) != len(scores):
-        raise ValueError(f"X has {len(scores)} rows but y has {len(positive)} labels")
-    return Scored(scores, positive, None)
+    return Scored(scores, _labels_of(model, y, len(scores))[1], None)
+
+
+def _labels_of(model: Verifier, y: ArrayLike | None, n_rows: int) -> tuple[int, Mask]:
+    """Check labels of held-out rows; return the positive class's index and the positive rows."""
+    _, index, positive = validation.check_labels(y, model.pos_label, model.classes_)
+    if len(positive) != n_rows:
+        raise ValueError(f"X has {n_rows} rows but y has {len(positive)} labels")
+    return index, positive
 
 
 def count_positives(model: Verifier, llr: ArrayLike) -> PriorEstimate:
-    """Estimate the number of positives, using left-out scores for the ratios' uncertainty."""
+    """Estimate the number of positives; left-out scores tell how uncertain the ratios are."""
     rows = left_out(model)
     strange = getattr(model, "against_strangers_", False)
     if rows is None or not rows.has_both:

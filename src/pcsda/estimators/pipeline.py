@@ -12,14 +12,14 @@ from .wrapping import VerifierMethods
 class VerifierPipeline(VerifierMethods, pipeline.Pipeline):
     """A scikit-learn pipeline that offers the methods of its last step, a verifier.
 
-    Rows pass through all steps before the last model, including those in nested pipelines and
-    searches. The pipeline offers only the methods that the model has. :func:`make_pipeline` names
+    Rows pass through all steps before the verifier, which may be inside a nested pipeline or
+    search. The pipeline offers only the methods that the verifier has. :func:`make_pipeline` names
     the steps automatically.
 
     Parameters
     ----------
     steps : list of (name, estimator)
-        Transformers, and a verifier, a bank or a search at the end.
+        Transformers, and at the end a verifier, a bank or a search.
     transform_input, memory, verbose
         As in :class:`sklearn.pipeline.Pipeline`.
 
@@ -36,12 +36,13 @@ class VerifierPipeline(VerifierMethods, pipeline.Pipeline):
 
 
 def make_pipeline(*steps: Any, memory: object = None, verbose: bool = False) -> VerifierPipeline:
-    """Make a pipeline that offers the methods of its last step, a verifier, and name its steps.
+    """Make a pipeline that offers the methods of its last step; the steps are named automatically.
 
     Parameters
     ----------
     *steps : estimators
-        Transformers such as scalers, PCA and kernel maps, and a verifier, a bank or a search.
+        Transformers such as scalers, PCA and kernel maps, and at the end a verifier, a bank or a
+        search.
     memory, verbose
         As in :func:`sklearn.pipeline.make_pipeline`.
 

@@ -2,83 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from .. import validation
 from ..core.linalg import Array, Floats, Ints, Mask, SingularMatrixError
-from ..core.many import SharedRows, SolvedLabel
+from ..core.many import SolvedLabel
 from ..core.spread import no_spread
 from ..kernels import Kernel, check_memory, settled_kernel
 from ..memory import available_memory
 from ..partition import count_distinct
-from .changes import BankRows, missed_share, warn_of_one_row
+from .changes import BankRows, Change, Settings, missed_share
 from .doors import Door
-from .labels import LabelModels, Source, estimator_of, on_support, stale
-from .pooled import PooledFit, Training, fit_pooled, solve_one
-from .ratios import too_large
+from .labels import LabelModels, Source, estimator_of, on_support
+from .pooled import Prepared, Training, fit_pooled
 from .shared import cluster_rows, sharing_of
 from .side import LabelModel, SideBySide, packed, unpacked
-from .spaces import PlainSpace, Space, space_of
+from .spaces import DualSpace, PlainSpace, Space, SpanSpace
 from .steps import check_rank
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Settings for fitting a bank.
-
-    Attributes
-    ----------
-    template : estimator
-        Its `regularization` is a number.
-    seed : int
-    given : bool
-        Whether the clusters were given.
-    own_clusters : bool
-        Whether each label has its own k-means.
-    n_jobs : int or None
-    verbose : bool
-    auto_ridge : bool
-        Whether the bank chose the ridge.
-    """
-
-    template: Any
-    seed: int
-    given: bool
-    own_clusters: bool
-    n_jobs: int | None
-    verbose: bool
-    auto_ridge: bool = False
-
-
-def can_pool(settings: Settings, rows: BankRows) -> bool:
-    """Return whether all labels can share a calibration, which needs closed-form left-out rows."""
+def can_pool(settings: Settings, X: Floats, labels: Ints) -> bool:
+    """Return whether labels can share a calibration, which takes left-out rows in closed form."""
     template = settings.template
-    if sharing_of(template, rows.X.shape) not in ("linear", "kernel") or settings.own_clusters:
+    if sharing_of(template, X.shape) not in ("linear", "kernel") or settings.own_clusters:
         return False
     shrunk = template.shrinkage == "auto" or float(template.shrinkage) > 0
     known = template.covariance == "leave-one-out" and bool(template.calibrate)
-    people = len(np.unique(rows.labels))
+    people = len(np.unique(labels))
     blend = template.negatives in ("blend", "mixture")
     return bool(shrunk and known and blend and people > 2 and template.regularization > 0)
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """Rows in the space where they are factorised, together with the factorisation."""
-
-    space: Space
-    shared: SharedRows
-    training: Training
-
-
+@dataclass(eq=False)
 class PooledLabels:
     """All labels of a bank, stacked in arrays.
 
-    Parameters
+    Attributes
     ----------
     settings : Settings
     side : SideBySide
@@ -87,21 +49,19 @@ class PooledLabels:
         The absolute ridge.
     index : array of shape (N,)
         Position of each training row among the rows that the kernel needs.
-    prepared : Prepared or None
-        The factorisation, if available.
+    factorised : Prepared or None
+        The factorised rows; None if they must be factorised again.
+    built : LabelModels or None
+        Estimators built for the current rows.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        side: SideBySide,
-        door: Door,
-        ridge: float,
-        index: Ints,
-        prepared: Prepared | None = None,
-    ) -> None:
-        self.settings, self.side, self.door, self.ridge = settings, side, door, ridge
-        self.index, self._prepared = index, prepared
+    settings: Settings
+    side: SideBySide
+    door: Door
+    ridge: float
+    index: Ints
+    factorised: Prepared | None = None
+    built: LabelModels | None = field(default=None, init=False)
 
     @classmethod
     def fit(
@@ -111,7 +71,7 @@ class PooledLabels:
         ridge: float | None = None,
         kernel: Kernel | None = None,
     ) -> PooledLabels:
-        """Fit all labels, optionally with a given ridge and kernel.
+        """Fit all labels; the ridge and the kernel may be given.
 
         Raises
         ------
@@ -120,62 +80,43 @@ class PooledLabels:
         """
         _check_room(settings, rows)
         prepared = prepare(settings, rows, ridge, kernel)
-        found = fit_pooled(prepared.training, prepared.shared)
-        models = _models(settings, found, prepared.space, rows.X.dtype)
-        kernel = getattr(prepared.space, "kernel", None)
-        side = SideBySide(
-            models, found.pool, len(found.shared.counts), kernel, rows.X if kernel else None
-        )
-        index = np.arange(len(rows.X))
-        return cls(settings, side, found.door, found.shared.ridge, index, prepared)
+        solved, moved, door = fit_pooled(prepared.training, prepared.shared)
+        models = []
+        for label, density, own in zip(solved.labels, solved.densities, moved, strict=True):
+            check_rank(settings.template, label.subspace.rank)
+            models.append(LabelModel.of(label, density, own, prepared.space, rows.X.dtype))
+        kernel = prepared.space.kernel
+        known = len(prepared.shared.counts), kernel, rows.X if kernel else None
+        side, index = SideBySide(models, solved.pool, *known), np.arange(len(rows.X))
+        return cls(settings, side, door, prepared.shared.ridge, index, prepared)
 
     @property
     def kernel(self) -> Kernel | None:
         """The bank's kernel, if any."""
         return self.side.kernel
 
-    def models(self, names: list[Any], rows: BankRows) -> Mapping[Any, Any]:
-        """Return estimators for the labels, built on demand."""
+    def build(self, rows: BankRows, place: int) -> Any:
+        """Build the estimator of one label."""
+        side, label = self.side, self.side.models[place]
 
-        def build(place: int) -> Any:
-            at_hand, side = self.prepared(rows), self.side
-            label = side.models[place]
+        def views(solved: SolvedLabel) -> Array:
+            # The same rows give the same density again, whatever the signs of the axes.
+            density, left = side.pool.density(solved), solved.subspace.left
+            assert left is not None
+            return density.left_out_views(left, solved.subspace.projected.counts)
 
-            def views(solved: SolvedLabel) -> Array:
-                # The same rows give the same density again, whatever the signs of the axes.
-                density, left = side.pool.density(solved), solved.subspace.left
-                assert left is not None
-                return density.left_out_views(left, solved.subspace.projected.counts)
-
-            fixed = self.settings.template, label, label.calibration(side.pool), views
-            spaces = at_hand.shared, at_hand.space, side.kernel, side.rows
-            source = Source(*fixed, *spaces, rows.X)
-            return estimator_of(source, place)
-
-        return LabelModels(names, rows.labels, build)
+        fixed = self.settings.template, label, label.calibration(side.pool), views
+        return estimator_of(Source(*fixed, self.prepared(rows), side.rows, rows.X), place)
 
     def prepared(self, rows: BankRows) -> Prepared:
-        """Return the factorisation of the rows, recomputing it if necessary."""
-        if self._prepared is None:
-            self._prepared = prepare(self.settings, rows, self.ridge, self.kernel)
-        return self._prepared
+        """Return the factorised rows; factorise them if they are not known."""
+        if self.factorised is None:
+            self.factorised = prepare(self.settings, rows, self.ridge, self.kernel)
+        return self.factorised
 
     def scores(self, X: Floats) -> Array:
         """Return the log-likelihood ratios of rows for all labels."""
-        with np.errstate(over="ignore", invalid="ignore"):  # checked below
-            found = self.side.scores(X)
-        if np.isnan(found).any():
-            with np.errstate(over="ignore", invalid="ignore"):
-                for start in range(len(X)):
-                    z = self.side.project(X[start : start + 1])
-                    if not np.isfinite(z).all():
-                        raise too_large(np.vstack([np.zeros((start, z.shape[1])), z]))
-        return found
-
-    def some(self, places: Ints) -> SideBySide:
-        """Return a subset of the labels."""
-        models = [self.side.models[place] for place in places]
-        return self.side.with_models(models, self.side.rows)
+        return self.side.scores(X)
 
     def priors(self) -> Array:
         """Return the prior probabilities of the rest and of each label, shape (C, 2)."""
@@ -185,54 +126,27 @@ class PooledLabels:
             found.append(validation.check_priors(self.settings.template.priors, shares))
         return np.array(found)
 
-    def changed(
-        self,
-        before: BankRows,
-        rows: BankRows,
-        places: list[int | None],
-        *,
-        kept: Mask | None = None,
-        touched: int | None = None,
-        name: object = None,
-        threshold: float | None = None,
-    ) -> PooledLabels:
-        """Return the updated labels after the rows changed.
-
-        Parameters
-        ----------
-        before, rows : BankRows
-            Rows before and after the change, both with the new label numbers.
-        places : list
-            The previous number of each label, None for a new one.
-        kept : boolean array, optional
-            Which rows were kept; None if rows were added at the end.
-        touched : int, optional
-            The label to refit.
-        name, threshold
-            Used in the warning about a label with a single row.
-        """
-        prepared = self._moved(before, rows, kept)
-        index, support = self._supported(rows, kept)
-        models = stale([self.side.models[old or 0] for old in places])
+    def changed(self, change: Change) -> PooledLabels:
+        """Return the labels after a change of rows; only the touched label is fitted again."""
+        rows, touched, pool = change.rows, change.touched, self.side.pool
+        prepared = self._moved(change)
+        index, support = self._supported(rows, change.kept)
+        models = [self.side.models[old or 0] for old in change.places]
+        models = [replace(model, fresh=False) if model.fresh else model for model in models]
         if touched is not None:
-            solved = solve_one(prepared.training, prepared.shared, touched)
+            (solved,) = prepared.training.solve(prepared.shared, np.array([touched]))
             check_rank(self.settings.template, solved.subspace.rank)
-            density = self.side.pool.density(solved)
-            old = places[touched]
+            density, old = pool.density(solved), change.places[touched]
             moved = np.zeros(2) if old is None else self.side.models[old].moved
             model = LabelModel.of(solved, density, moved, prepared.space, rows.X.dtype)
-            if self.kernel is not None:
-                assert support is not None
-                model = on_support(model, index, len(support))
-            models[touched] = model
+            models[touched] = model if support is None else on_support(model, index, len(support))
             if old is None and solved.n_own == 1:
-                missed = missed_share(solved, density, self.side.pool, threshold)
-                warn_of_one_row(name, missed, threshold)
-        side = self.side.with_models(models, support)
+                change.warn_of_one_row(missed_share(solved, density, pool, change.threshold))
+        side = replace(self.side, models=models, rows=support)
         return PooledLabels(self.settings, side, self.door, self.ridge, index, prepared)
 
     def _supported(self, rows: BankRows, kept: Mask | None) -> tuple[Ints, Floats | None]:
-        """Return the training rows' positions among the rows the kernel needs, and those rows."""
+        """Return the training rows' positions among the rows of the kernel, and the latter."""
         old = self.side.rows
         if kept is not None:
             return self.index[kept], old
@@ -241,35 +155,31 @@ class PooledLabels:
         index = np.append(self.index, np.arange(start, start + fresh))
         return index, None if old is None else np.concatenate([old, rows.X[-fresh:]])
 
-    def _moved(self, before: BankRows, rows: BankRows, kept: Mask | None) -> Prepared:
-        """Update the factorisation for changed rows, or recompute it."""
-        held = self._prepared
+    def _moved(self, change: Change) -> Prepared:
+        """Update the factorisation for changed rows, or factorise them again."""
+        held, rows, kept = self.factorised, change.rows, change.kept
         wide = rows.X.shape[1] > rows.X.shape[0]
         if held is None or not isinstance(held.space, PlainSpace) or wide:
             return prepare(self.settings, rows, self.ridge, self.kernel)
-        shared = held.shared.owned(before.labels)
+        shared = held.shared.owned(change.before.labels)
         data = rows.X, rows.labels, rows.clusters, rows.keys, rows.together
         try:
             if kept is None:
-                shared = shared.holding(*data).with_last(len(rows.X) - len(before.X))
+                shared = shared.holding(*data).with_last(len(change.fresh))
             else:
                 shared = shared.without(np.flatnonzero(~kept)).holding(*data, kept)
         except SingularMatrixError:
             return prepare(self.settings, rows, self.ridge, self.kernel)
-        training = _training(self.settings, rows, rows.X, self.ridge)
-        return Prepared(PlainSpace(rows.X), shared, training)
+        space = PlainSpace(rows.X)
+        return Prepared(space, shared, _training(self.settings, rows, space, self.ridge))
 
     def state(self) -> dict[str, Any]:
         """Return the state to store in files."""
-        door = self.door
         same = self.side.rows is None or len(self.side.rows) == len(self.index)
         return {
             "side": packed(self.side),
             "ridge": self.ridge,
-            "best": door.best,
-            "identity": door.identity,
-            "own": door.own,
-            "n_met": door.n_met,
+            **vars(self.door),
             "index": None if same else self.index,
             "support": None if same else self.side.rows,
         }
@@ -284,69 +194,40 @@ class PooledLabels:
             support = rows.X if state["support"] is None else state["support"]
         index = np.arange(len(rows.X)) if state["index"] is None else state["index"]
         side = unpacked(state["side"], kernel, support)
-        door = Door(state["best"], state["identity"], state["own"], float(state["n_met"]))
-        return cls(settings, side, door, float(state["ridge"]), index)
-
-
-def _models(
-    settings: Settings, found: PooledFit, space: Space, dtype: np.dtype[np.floating]
-) -> list[LabelModel]:
-    models = []
-    for solved, density, moved in zip(found.labels, found.densities, found.moved, strict=True):
-        check_rank(settings.template, solved.subspace.rank)
-        models.append(LabelModel.of(solved, density, moved, space, dtype))
-    return models
+        return cls(settings, side, Door.of(state), float(state["ridge"]), index)
 
 
 def space_for(settings: Settings, X: Floats, kernel: Kernel | None) -> Space:
     """Return the space in which a bank's rows are factorised; the kernel may be given."""
     template = settings.template
-    if sharing_of(template, X.shape) == "kernel":
-        if count_distinct(X, 2) < 2:
-            raise no_spread()
-        check_memory(len(X), 4)
-        kernel = settled_kernel(template, X, None, settings.seed) if kernel is None else kernel
-    return space_of(X, kernel, template.regularization, verbose=settings.verbose)
+    if sharing_of(template, X.shape) != "kernel":
+        return SpanSpace.of(X) if X.shape[1] > X.shape[0] else PlainSpace(X)
+    if count_distinct(X, 2) < 2:
+        raise no_spread()
+    check_memory(len(X), 4)
+    kernel = settled_kernel(template, X, None, settings.seed) if kernel is None else kernel
+    return DualSpace.of(kernel, X, template.regularization, settings.verbose)
 
 
 def prepare(
     settings: Settings, rows: BankRows, ridge: float | None, kernel: Kernel | None
 ) -> Prepared:
-    """Factorise the rows of a bank."""
+    """Factorise the rows of a bank; the ridge and the kernel may be given."""
     space = space_for(settings, rows.X, kernel)
-    training = _training(settings, rows, space.features, ridge)
+    training = _training(settings, rows, space, ridge)
     return Prepared(space, training.shared(), training)
 
 
-def _training(
-    settings: Settings, rows: BankRows, features: Floats, ridge: float | None
-) -> Training:
-    template = settings.template
+def _training(settings: Settings, rows: BankRows, space: Space, ridge: float | None) -> Training:
+    def cluster(kept: Mask) -> Ints:
+        return cluster_rows(settings.template, rows.X[kept], None, settings.seed)
 
-    def cluster(kept: Ints) -> Ints:
-        return cluster_rows(template, rows.X[kept], None, settings.seed)
-
-    return Training(
-        features,
-        rows.labels,
-        rows.clusters,
-        rows.keys,
-        rows.together,
-        float(template.regularization),
-        ridge,
-        template.negatives,
-        template.tails,
-        None if template.shrinkage == "auto" else float(template.shrinkage),
-        template.n_components,
-        template.calibration_rows or len(rows.X),
-        settings.seed,
-        None if settings.given else cluster,
-        settings.verbose,
-    )
+    known = settings, replace(rows, X=space.features), ridge
+    return Training(*known, None if settings.given else cluster)
 
 
 def _check_room(settings: Settings, rows: BankRows) -> None:
-    """Reject more labels than fit in memory, before allocating any."""
+    """Reject more labels than fit in memory, before allocating anything."""
     count, width = int(rows.labels.max()) + 1, rows.X.shape[1]
     axes = min(int(rows.clusters.max()) + 1, width, settings.template.n_components or width)
     arrays = 2 * count * (axes + 1) * width * rows.X.dtype.itemsize
@@ -354,7 +235,7 @@ def _check_room(settings: Settings, rows: BankRows) -> None:
 
 
 def require_room(rows: BankRows, what: str, arrays: int) -> None:
-    """Reject a bank whose arrays do not fit in memory alongside the factorised rows."""
+    """Reject a bank whose `arrays`, in bytes, do not fit in memory besides the factorised rows."""
     n_rows, width = rows.X.shape
     needed, available = arrays + 24 * n_rows * min(width, n_rows), available_memory()
     if needed > available:

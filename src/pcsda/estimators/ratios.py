@@ -1,4 +1,4 @@
-"""Turning subspace coordinates into log-likelihood ratios, ranks and accuracy."""
+"""From coordinates in the subspace to log-likelihood ratios, ranks and accuracy."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from sklearn.metrics import accuracy_score
 from ..core.density import NoDensity
 from ..core.fit import Rule
 from ..core.linalg import Array, Floats, Ints, cache_rows
+from ..unwrap import unwrap
 from ..validation import MIXED_NAMES, check_length, distinct
 from .steps import rule_of
 
@@ -38,7 +39,7 @@ def scores_of(model: Verifier, z: Floats, sets: tuple[Ints, int] | None = None) 
 
 
 def quick_scores_of(model: Verifier, z: Floats) -> Array:
-    """Score rows like `scores_of`, but in float32 if accurate enough: three times as fast.
+    """Score rows like `scores_of`, but in float32 if that is accurate enough: three times as fast.
 
     Use it to rank many float32 rows, where an error of 0.001 in a ratio does not matter.
     """
@@ -56,8 +57,8 @@ def quick_scores_of(model: Verifier, z: Floats) -> Array:
 def variances_of(model: Verifier) -> Array:
     """Return the variance of the class of interest along each axis.
 
-    If the samples do not determine a covariance, the ridged within-group scatter is used; along the
-    axes it is the identity.
+    If the samples do not determine a covariance, the ridged within-group scatter takes its place;
+    along the axes, that scatter is the identity.
     """
     if isinstance(model.density_, NoDensity):
         total = model.positive_count_ + model.subclass_counts_.sum()
@@ -67,7 +68,7 @@ def variances_of(model: Verifier) -> Array:
 
 
 def sets_of(trials: ArrayLike, n_rows: int) -> tuple[Ints, int]:
-    """Return the index of each row's trial in ``np.unique(trials)``, and the number of trials."""
+    """Return the number of each row's trial in ``np.unique(trials)``, and the number of trials."""
     ids = np.asarray(trials)
     check_length("trials", ids, n_rows)
     names, sets = distinct(ids, "trials " + MIXED_NAMES)
@@ -85,29 +86,33 @@ def bounded(z: Floats) -> Array:
 
 
 def narrowed(values: Floats, dtype: np.dtype[np.floating]) -> Floats:
-    """Convert values to the type of their rows, clipped to its range."""
+    """Convert values to a floating-point type, clipped to its range."""
     if values.dtype == dtype == np.float32:
         return values
     limit = np.finfo(dtype).max
     return np.clip(values, -limit, limit).astype(dtype, copy=False)
 
 
-def too_large(z: Floats) -> ValueError:
-    """Build the error for rows whose coordinates overflowed."""
-    row = int(np.flatnonzero(~np.isfinite(z).all(axis=1))[0])
+def too_large(z: Floats, start: int = 0) -> ValueError:
+    """Make the error for overflowing coordinates z, which begin at row `start` of X."""
+    row = start + int(np.flatnonzero(~np.isfinite(z).all(axis=1))[0])
     return ValueError(f"row {row} of X is too large to project; bring X to the fitted scale")
 
 
 def ranking_of(model: Verifier) -> str:
     """Return a fitted model's default ranking: "likelihood", or the paper's "distance"."""
-    published = rule_of(model) == Rule("marginal", 0.0, "gaussian", False, False)
-    return "distance" if published or isinstance(model.density_, NoDensity) else "likelihood"
+    for one in getattr(model, "models_", [model]):  # a mixture has one for each mode
+        inside = unwrap(one).model
+        published = rule_of(inside) == Rule("marginal", 0.0, "gaussian", False, False)
+        if published or isinstance(inside.density_, NoDensity):
+            return "distance"
+    return "likelihood"
 
 
 def accuracy(
-    found: ArrayLike, y: ArrayLike, pos_label: object, sample_weight: ArrayLike | None = None
+    found: ArrayLike, y: ArrayLike, pos_label: object, sample_weight: ArrayLike | None
 ) -> float:
-    """Compute the accuracy of predictions; with `pos_label`, for that class against the rest."""
+    """Return the accuracy of predictions; with `pos_label`, all other labels are one class."""
     if pos_label is not None:
         found, y = np.asarray(found) == pos_label, np.asarray(y) == pos_label
     return float(accuracy_score(y, found, sample_weight=sample_weight))

@@ -1,4 +1,4 @@
-"""Training rows with labels, weights and groups: the input for every step of a fit."""
+"""Training rows with groups, weights and a kernel: the input of every step of a fit."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Kept = Ints | slice
 Entry = TypeVar("Entry", bound=np.generic)
 
 
-def some(values: NDArray[Entry] | None, rows: Kept) -> NDArray[Entry] | None:
+def some(values: NDArray[Entry] | None, rows: Kept | Mask) -> NDArray[Entry] | None:
     """Return the values for a subset of rows; None stays None."""
     return None if values is None else values[rows]
 
 
 @dataclass(frozen=True)
 class Hidden:
-    """Unchecked negatives, and a way to find subclasses without some of them."""
+    """Which negatives are unchecked, and whether their subclasses come from clustering."""
 
     unchecked: Mask
     clusters: bool
@@ -46,9 +46,10 @@ class TrainingRows:
         Number of the group that each row is left out with.
     kernel : Kernel or None
     hidden : Hidden or None
-        Set if positives may be hidden among the negatives.
+        The unchecked negatives, if positives may be hidden among the negatives.
     wide : WideRows or None
-        Wide rows with their inner products, if they are known.
+        The rows with their inner products, if there are more columns than rows and the products
+        are known.
     """
 
     X: Any
@@ -80,19 +81,19 @@ class TrainingRows:
         )
 
     def rows(self, chosen: Kept, among: Kept) -> Any:
-        """Return rows of X or, for a precomputed kernel, their kernel values with rows `among`."""
+        """Return rows of X; with a precomputed kernel, only their values with the rows `among`."""
         pairwise = self.kernel is not None and self.kernel.metric == "precomputed"
         if not pairwise or isinstance(chosen, slice) or isinstance(among, slice):
             return self.X[chosen]
         return self.X[np.ix_(chosen, among)]
 
     def matrix(self, rows: Ints) -> Any:
-        """Return the input for a factorisation: a subset of the rows, or their kernel matrix."""
+        """Return what a factorisation of some rows needs: the rows, or their kernel matrix."""
         own = self.rows(rows, rows)
         return own if self.kernel is None else training_matrix(self.kernel, own)
 
     def values(self, chosen: Kept, among: Kept = slice(None)) -> Any:
-        """Return the input for a model fitted on `among`: rows, or kernel values with `among`."""
+        """Return what a model fitted on `among` scores: rows, or kernel values with `among`."""
         rows = self.rows(chosen, among)
         return rows if self.kernel is None else self.kernel(rows, self.X[among])
 
@@ -100,5 +101,5 @@ class TrainingRows:
 def rows_of(
     X: MatrixLike, positive: Mask, weights: Array | None, seed: int, **along: Any
 ) -> TrainingRows:
-    """Make training rows whose negatives still form a single group."""
+    """Make training rows whose negatives all belong to one group."""
     return TrainingRows(X, (~positive).astype(np.intp), weights, seed, **along)

@@ -1,4 +1,4 @@
-"""The rows that `partial_fit` keeps so that later models can leave rows out."""
+"""The rows that `partial_fit` keeps in order to leave them out."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from ..core.loo import sample_rows
 
 @dataclass(frozen=True)
 class RowSample:
-    """All rows of a stream or, once there are too many, a uniform sample from each group.
+    """All rows of a stream or, once there are too many, a uniform sample of each group.
 
-    Every row has a random key. A group that drops rows keeps the rows with the smallest keys, so a
-    row's chance of staying does not depend on when it arrives. Rows are in order of arrival.
+    Every row has a random key. A group that drops rows keeps those with the smallest keys, so the
+    chance that a row stays does not depend on when it arrives. Rows are in order of arrival.
 
     Attributes
     ----------
     X : array of shape (n, n_features)
     groups : array of shape (n,)
-        0 positive, 1..K subclass.
+        0 for a positive, 1..K for the subclass of a negative.
     weights : array of shape (n,)
     numbers : array of shape (n,)
-        Position of each row among all rows so far, from 0.
+        Position of each row among all rows so far, counted from 0.
     keys : array of shape (n,)
     limits : array of shape (K + 1,)
         Smallest key dropped from each group; 1 if none was dropped.
@@ -104,21 +104,21 @@ class RowSample:
         return replace(self, limits=limits, n_rows=np.pad(self.n_rows, (0, missing)))
 
     def renumbered(self, places: Ints, n_groups: int) -> RowSample:
-        """Return the same rows with group g renumbered to ``places[g]`` out of `n_groups`."""
+        """Return the same rows with new group numbers: group g becomes ``places[g]``."""
         limits, n_rows = np.ones(n_groups), np.zeros(n_groups, dtype=np.intp)
         limits[places], n_rows[places] = self.limits, self.n_rows
         return replace(self, groups=places[self.groups], limits=limits, n_rows=n_rows)
 
     def first_draw(self, most: int, seed: int) -> Ints | None:
-        """Return the rows of a complete sample that `fit` would leave out; None means all."""
+        """Return the rows that `fit` would leave out, if no row was dropped yet; None means all."""
         rng = np.random.default_rng(seed)
         return sample_rows(self.groups, most, rng, self.given_weights).rows
 
     def drawn(self, rows: Ints, rng: np.random.Generator) -> RowSample:
-        """Keep only `rows` of a complete sample; they were drawn at random from each group.
+        """Keep only `rows`, drawn at random from each group, of a sample that dropped no row yet.
 
-        They get new keys, as if they had been selected by key: the m smallest of n uniform numbers
-        are uniform below the next smallest, which has the distribution Beta(m + 1, n - m).
+        The rows get new keys, as if their keys had selected them: the m smallest of n uniform
+        numbers are uniform below the next smallest, which has the distribution Beta(m + 1, n - m).
         """
         kept = np.bincount(self.groups[rows], minlength=len(self.limits))
         fewer = kept < self.n_rows

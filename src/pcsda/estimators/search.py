@@ -1,4 +1,4 @@
-"""PCSDACV: choosing K, d, ridge and bandwidth by left-out scores that cost almost nothing."""
+"""PCSDACV: the choice of K, d, ridge and bandwidth by left-out scores, at little cost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, TransformerMixin
-from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import validate_data
 
 from .. import validation
@@ -18,7 +17,7 @@ from ..documented import documented
 from ..validation import MatrixLike
 from .callbacks import CallbackSupportMixin, calls_back
 from .candidates import template_of
-from .grid import Data, with_setting
+from .grid import Data, prefix_of, with_setting
 from .ratios import accuracy
 from .selection import Choice, check_search, choose_setting, is_light_last
 from .steps import is_precomputed
@@ -35,68 +34,72 @@ class PCSDACV(
     TransformerMixin,
     BaseEstimator,
 ):
-    """PCSDA whose K, d, ridge and bandwidth are chosen by left-out scores in closed form.
+    """PCSDA with K, d, ridge and bandwidth chosen by left-out scores.
 
-    All d come from one fit, all K from one factorisation, and all ridges of a linear model from one
-    eigendecomposition (for a kernel model, each ridge takes one Cholesky factor).
+    Rows are left out in closed form: each row is scored by the model without that row, without
+    another fit. One fit serves all values of d, one factorisation all values of K, and one
+    eigendecomposition all ridges of a linear model; a kernel model takes one Cholesky factorisation
+    per ridge.
 
-    If none of the values below is given, the search takes two steps: first ridges and bandwidths
-    with the estimator's own K and d, then K and d with the best ridge and bandwidth. With
-    ``cv="auto"`` and without `groups` it uses a sample of at most 500 positives and 1000 negatives
-    (150 and 450 in folds); the chosen setting is fitted on all rows. If values are given, every
-    combination is scored on all rows.
+    If you give no values for K, d, ridge or bandwidth, the search takes two steps. The first tries
+    ridges and bandwidths with the estimator's own K and d; the second tries K and d with the best
+    ridge and bandwidth. With ``cv="auto"`` and without `groups`, it uses a sample of at most 500
+    positives and 1000 negatives (150 and 450 in folds). The chosen setting is fitted on all rows.
+    If you give any values, every combination is scored on all rows.
 
     Parameters
     ----------
     estimator : PCSDA, KernelPCSDA or Pipeline that ends in PCSDA, default=None
         The estimator to tune, with leave-one-out covariances; None means ``PCSDA()``.
     n_subclasses : int or list of int, default=None
-        Values of K; None means 1, 5, the value of "auto" and the estimator's own value. Values
-        above the number of distinct negatives are skipped.
+        Values of K to try; None means 1, 5, the value of "auto" and the estimator's own value.
+        Values above the number of distinct negatives are skipped.
     n_components : int or list of int, default=None
-        Values of d; None means 2, 5, 10, all axes and the estimator's own value. Values above what
-        K allows are skipped.
+        Values of d to try; None means 2, 5, 10, all axes and the estimator's own value. Values
+        above the largest dimension at a given K are skipped.
     regularization : float or list of float, default=None
-        Ridges; None means 0.01, 0.1, 1 and the estimator's own ridge.
+        Ridges to try; None means 0.01, 0.1, 1 and the estimator's own ridge.
     gamma : value or list of values, default=None
-        Bandwidths of a kernel estimator or of the map in a pipeline; None means the estimator's
-        own, "positive" and 0.3, 1 and 3 times "scale" (for a pipeline, only its map's own).
+        Bandwidths to try, of a kernel estimator or of the map in a pipeline. None means the
+        estimator's own, "positive", and 0.3, 1 and 3 times "scale"; for a pipeline, it means only
+        the map's own.
     cv : {"auto", "leave-one-out"}, int, splitter or list of splits, default="auto"
-        "leave-one-out" keeps the clustering and the map fixed. "auto" does so if that is unbiased:
-        with at least 30 positives, at least 50 negatives per subclass at the largest K, and no
-        Nystroem landmarks among fewer than 200 positives. Otherwise it uses 5 folds, each with its
-        own clustering and map. This costs five times as much, and more in a bank, where folds share
-        no factorisation.
+        "leave-one-out" keeps the clustering and the map fixed. "auto" means "leave-one-out" if this
+        is unbiased: with at least 30 positives (200 if the pipeline has a NystroemMap) and at least
+        50 negatives per subclass at the largest K. Otherwise, "auto" means 5 folds, each with its
+        own clustering and map. Folds cost five times as much, and more in a bank, because they
+        share no factorisation.
     scoring : {"neg_log_loss", "average_precision", "f1", "eer"} or callable, default="neg_log_loss"
-        A callable takes labels (1 for the class of interest) and decision values; larger is better.
-        :func:`pcsda.metrics.make_detection_scorer` makes one from a metric.
+        The score to maximise. A callable takes labels (1 for the class of interest) and decision
+        values; :func:`pcsda.metrics.make_detection_scorer` makes one from a metric.
     stay : float, default=2.0
-        A setting's score is its mean gain over the estimator's own setting minus this many standard
-        errors of the paired difference. If no setting scores above zero, the estimator's own
-        setting is kept, because the best of many is partly luck. 0 turns this off, as does a grid
-        without the estimator's own setting.
+        How clearly a setting must be better than the estimator's own: by more than this many
+        standard errors of the mean paired difference. Among such settings, the one with the largest
+        margin is chosen; if there are none, the estimator's own setting is kept, because the best
+        of many is partly luck. 0 turns this rule off, and so does a grid without the estimator's
+        own setting.
     slack : float, default=0.5
-        With `stay` off, settings whose score is within this many standard errors of the best count
-        as equal. Among these, the largest ridge wins, and then the best score at that ridge. 0
-        always takes the best score.
+        If `stay` is off, settings whose score is within this many standard errors of the best count
+        as equal. Among them, those with the largest ridge win, and of these the one with the best
+        score. 0 always takes the best score.
     n_jobs : int or None, default=None
-        Parallel jobs, as in joblib. The result does not depend on it.
+        Number of parallel jobs, as in joblib. It does not affect the result.
     verbose : bool, default=False
-        Draw a progress bar on a terminal.
+        Whether to draw a progress bar on a terminal.
 
     Attributes
     ----------
     best_estimator_ : estimator
-        Fitted on all rows with the chosen setting; it makes all predictions.
+        The estimator with the chosen setting, fitted on all rows. It makes all predictions.
     best_params_ : dict
     best_index_ : int
     best_score_ : float
     cv_results_ : dict of arrays
-        As in scikit-learn's searches. `std_test_score` is computed over folds or, for
-        leave-one-out, over rows (log-loss) or parts of the rows.
+        As in scikit-learn's searches. `std_test_score` is the standard deviation over rows for
+        log-loss, otherwise over folds or, with leave-one-out, over parts of the rows.
     cv_scores_ : array of shape (n_settings, n_samples)
-        Left-out decision values of the training rows for every setting; NaN for rows outside the
-        sample.
+        Left-out decision value of each training row for each setting; NaN for rows that are not in
+        the sample.
     cv_method_ : {"leave-one-out", "k-fold"}
 
     Examples
@@ -155,11 +158,10 @@ class PCSDACV(
         y : array-like of shape (n_samples,)
             Two labels, or more if the estimator has a `pos_label`.
         subclass_labels : array-like of shape (n_samples,), optional
-            Given subclasses; K is then not searched.
+            Subclass of each negative, as in :meth:`PCSDA.fit`; K is then not searched.
         sample_weight : array-like of shape (n_samples,), optional
         groups : array-like of shape (n_samples,), optional
-            Rows of one group, such as frames of one recording, are left out together, in closed
-            form or in folds.
+            Rows of one group, such as frames of one recording, are left out together.
 
         Returns
         -------
@@ -183,9 +185,9 @@ class PCSDACV(
             "groups": groups,
         }
         best = with_setting(template, choice.cell)
-        last = f"{best.steps[-1][0]}__" if isinstance(best, Pipeline) else ""
+        last = prefix_of(best)
         given = {last + name: value for name, value in given.items() if value is not None}
-        # Fitted on the rows as given, the model knows the names of their columns.
+        # The rows are passed as given, so that the model learns the names of their columns.
         with one_thread(is_light_last(X)):
             self.best_estimator_ = best.fit(as_given, y, **given)
         return self
@@ -258,7 +260,7 @@ class PCSDACV(
 
 
 def keep_choice(search: PCSDACV, choice: Choice) -> None:
-    """Store the outcome of a search."""
+    """Store the outcome of a search as fitted attributes."""
     search.cv_method_ = "k-fold" if choice.in_folds else "leave-one-out"
     search.cv_scores_, search.cv_results_ = choice.scores, choice.results
     search.best_index_ = choice.index

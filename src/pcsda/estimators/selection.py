@@ -1,4 +1,4 @@
-"""Choosing a setting from a grid by left-out scores."""
+"""The choice of a setting from a grid by left-out scores."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from ..maps import NystroemMap
 from ..metrics import equal_error_rate
 from ..partition import count_distinct, given_labels
 from ..progress import progress
-from .candidates import final_of, grid_of, is_standard, own_setting, template_of
-from .grid import Cell, Data, MakeRows, grid_rows, left_out_scores
+from .candidates import grid_of, is_standard, own_setting, template_of
+from .grid import Cell, Data, MakeRows, final_of, grid_rows, left_out_scores
 from .kernel import KernelPCSDA
 from .linear import PCSDA
 from .steps import draw_seed
@@ -32,18 +32,17 @@ if TYPE_CHECKING:
 FOLDS = 5
 # Leave-one-out keeps the clustering fixed, which needs at least this many negatives per subclass.
 HONEST_SUBCLASS = 50
-# With fewer positives than this, left-out scores favour complex settings, so folds are used.
+# With fewer positives than this, scores of rows left out one by one favour complex settings.
 FEW_POSITIVES = 30
-# A search without given values uses at most this many positives and negatives: in folds, and with
-# leave-one-out. The chosen setting is fitted on all rows.
+# A search without given values uses at most this many positives and negatives. The chosen setting
+# is fitted on all rows.
 ROWS_IN_FOLDS = 150, 450
 ROWS_LEFT_OUT = 500, 1000
 # Up to this many rows or columns, the final fit is less work than the search.
 LIGHT_LAST = 2500
-# With fewer positives than this among the landmarks, left-out scores are biased, so folds refit the
-# map.
+# With landmarks and fewer positives than this, scores from a fixed map are biased.
 HONEST_POSITIVES = 200
-# Number of parts of the rows, for metrics that have no value for a single row.
+# Metrics that have no value for a single row are computed on this many parts of the rows.
 PARTS = 5
 SCORINGS = ("neg_log_loss", "average_precision", "f1", "eer")
 # Training rows and test rows; None means the training rows themselves, each left out.
@@ -53,7 +52,7 @@ Splits = list[tuple[Ints, Ints]]
 
 @dataclass(frozen=True)
 class GivenSplits:
-    """A splitter that returns given splits, without the rows of weight zero."""
+    """A splitter that yields given splits, without the rows of weight zero."""
 
     pairs: Sequence[tuple[Any, Any]]
     weights: Array
@@ -127,22 +126,18 @@ class Scored:
 
     def joined(self, other: Scored) -> Scored:
         """Return these settings together with others scored on the same rows."""
-        cells = self.cells + other.cells
-        pairs = zip(self._arrays, other._arrays, strict=True)
-        return Scored(cells, *(np.concatenate(pair) for pair in pairs))
-
-    @property
-    def _arrays(self) -> tuple[Array, Array, Array]:
-        return self.scores, self.units, self.mean
+        names = ("scores", "units", "mean")
+        arrays = (np.concatenate([getattr(one, name) for one in (self, other)]) for name in names)
+        return Scored(self.cells + other.cells, *arrays)
 
 
 def choose_setting(
     search: PCSDACV, data: Data, make_rows: MakeRows = grid_rows, standard: bool | None = None
 ) -> Choice:
-    """Score the settings and choose one; `make_rows` may return rows already factorised.
+    """Score the settings and choose one; `make_rows` may return rows that are already factorised.
 
-    A `standard` search, one without given values, tries ridges and bandwidths first, then K and d
-    with the best of those; if there are many rows, it uses a sample.
+    A `standard` search, for which the user gave no values, tries ridges and bandwidths first, then
+    K and d with the best of them. If there are many rows, it uses a sample.
     """
     if data.subclass_labels is not None:
         given_labels(data.subclass_labels, data.positive)  # also checks the rows of weight zero
@@ -187,8 +182,8 @@ def choose_setting(
 def is_light_last(X: Floats) -> bool:
     """Return whether the final fit should use one thread, as the search does.
 
-    While other programs run, it could otherwise take longer than the whole search: BLAS threads
-    spin.
+    BLAS threads spin while they wait, so on a busy machine a light fit with several threads could
+    take longer than the whole search.
     """
     return bool(len(X) * max(X.shape) <= LIGHT_LAST**2)
 
@@ -223,7 +218,7 @@ def _some_rows(search: PCSDACV, data: Data, most: tuple[int, int]) -> Ints:
 def _scored(
     search: PCSDACV, data: Data, cells: list[Cell], scores: Array, parts: Ints, in_folds: bool
 ) -> Scored:
-    """Turn the settings' left-out decision values into scores."""
+    """Compute the score of each setting from its left-out decision values."""
     units = _unit_scores(search.scoring, scores, data, parts)
     if in_folds or search.scoring == "neg_log_loss":
         mean = _average(units, data.weights)
@@ -234,7 +229,7 @@ def _scored(
 
 
 def check_search(search: PCSDACV) -> Any:
-    """Check the parameters, and return the estimator at the end of the pipeline."""
+    """Check the parameters of a search; return the estimator, or the last step of its pipeline."""
     template = template_of(search)
     final = final_of(template)
     kinds = PCSDA if isinstance(template, Pipeline) else PCSDA | KernelPCSDA
@@ -263,7 +258,7 @@ def check_search(search: PCSDACV) -> Any:
 
 
 def _check_cv(cv: Any) -> None:
-    """Reject what gives no folds."""
+    """Reject a `cv` that does not define how rows are left out."""
     if isinstance(cv, str):
         validation.check_option("cv", cv, ("auto", "leave-one-out"))
     elif not (hasattr(cv, "split") or _are_splits(cv)) and not (
@@ -284,9 +279,9 @@ def _are_splits(cv: object) -> TypeGuard[Sequence[tuple[Any, Any]]]:
 
 
 def _settled_cv(search: PCSDACV, data: Data, grid: list[Cell], weights: Array | None) -> Any:
-    """Resolve `cv` to "leave-one-out", a number of folds or a splitter.
+    """Turn `cv` into "leave-one-out", a number of folds or a splitter.
 
-    Given splits count all rows; `weights` says which of these are left in `data`.
+    Given splits number all rows, while `data` has only those with positive `weights`.
     """
     if _are_splits(search.cv):
         return GivenSplits(search.cv, np.ones(len(data.X)) if weights is None else weights)
@@ -303,13 +298,13 @@ def _settled_cv(search: PCSDACV, data: Data, grid: list[Cell], weights: Array | 
 
 
 def _splits(cv: Any, search: PCSDACV, data: Data) -> tuple[Splits, Ints]:
-    """Return the splits (folds, or parts for leave-one-out), and the part of each row."""
+    """Return the folds, or for leave-one-out the parts of the rows, and the part of each row."""
     positive, splitter = data.positive, cv
     seed = draw_seed(final_of(template_of(search)).random_state)
     few = int(min(positive.sum(), (~positive).sum()))
     if few < 2:
         raise ValueError(
-            f"the rarer class has {few} sample; selection needs at least 2 of each, use the "
+            f"the rarer class has {few} sample; selection needs at least 2 of each, so use the "
             "estimator itself"
         )
     if isinstance(cv, str) or not hasattr(cv, "split"):
@@ -332,7 +327,7 @@ def _splits(cv: Any, search: PCSDACV, data: Data) -> tuple[Splits, Ints]:
 
 
 def _check_split(part: int, train: Mask, test: Mask, scoring: str | Callable[..., float]) -> None:
-    """Reject a fold that lacks a class where both are needed."""
+    """Reject a fold without a class that its training or its score needs."""
     if train.all() or not train.any():
         raise ValueError(
             f"fold {part} leaves only one class to train on; use fewer folds, or several groups "
@@ -368,7 +363,7 @@ def _left_out(
     scores = np.full((len(grid), len(data.X)), np.nan)
     few = len(data.X) <= sum(ROWS_LEFT_OUT)
     with one_thread(few), Parallel(n_jobs=search.n_jobs, prefer="threads") as parallel:
-        total = len(tasks) * len({(c.gamma, c.regularization) for c in grid})
+        total = len(tasks) * len({cell.strength for cell in grid})
         work = left_out_scores(template_of(search), data, grid, tasks, parallel, make_rows)
         for chosen, test, values in progress(work, "settings", enabled=search.verbose, total=total):
             rows = np.arange(len(data.X)) if test is None else test
@@ -377,7 +372,7 @@ def _left_out(
 
 
 def _best(search: PCSDACV, found: Scored, own: Cell | None, weights: Array | None) -> int:
-    """Choose a setting among those that could be fitted, and return its index."""
+    """Return the index of the chosen setting, one of those that could be fitted."""
     best, usable = int(found.mean.argmax()), found.usable
     at = found.cells.index(own) if own in found.cells else None
     if at is not None and usable[at] and search.stay > 0:
@@ -456,7 +451,7 @@ def _gains(units: Array, other: int, weights: Array | None) -> tuple[Array, Arra
 
 
 def _average(units: Array, weights: Array | None) -> Array:
-    """Average scores over rows, using weights, or over parts."""
+    """Average scores over rows, with their weights, or over parts."""
     if weights is not None and units.shape[1] == len(weights):
         mean: Array = units @ weights / weights.sum()
         return mean

@@ -1,8 +1,7 @@
-"""Models for many labels that share one factorisation: completing, choosing and projecting them."""
+"""Models of many labels that share one factorisation: how they are completed and chosen."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -12,7 +11,7 @@ from sklearn.base import BaseEstimator, clone
 from ..core.fit import complete
 from ..core.linalg import Array, Floats, Ints, Mask
 from ..core.subspace import Factor, Subspace, is_far, project_rows
-from ..kernels import SCALED_KERNELS, Kernel, check_memory
+from ..kernels import SCALED_KERNELS, check_memory
 from ..partition import different_subclasses, given_labels, run_kmeans, settle_count
 from ..validation import is_contaminated
 from .candidates import (
@@ -23,8 +22,9 @@ from .candidates import (
     standard_ridges,
     template_of,
 )
+from .changes import BankRows, Settings
 from .dual import keep_kernel, kernel_coordinates, kernel_factory
-from .grid import Cell, Data, GridRows, grid_rows, with_setting
+from .grid import Data, GridRows, grid_rows, with_setting
 from .kernel import KernelPCSDA
 from .linear import PCSDA
 from .ratios import variances_of
@@ -33,6 +33,7 @@ from .search import PCSDACV, keep_choice
 from .selection import choose_setting
 from .steps import (
     auto_ridge,
+    by_cholesky,
     is_precomputed,
     keep_training,
     least_subclasses,
@@ -46,38 +47,31 @@ Sharing = Literal["linear", "kernel", "search"]
 
 
 def completed(
-    model: PCSDA | KernelPCSDA,
-    subspace: Subspace,
-    X: Floats,
-    groups: Ints,
-    seed: int,
-    kernel: Kernel | None,
-    together: Ints | None = None,
+    model: PCSDA | KernelPCSDA, subspace: Subspace, data: TrainingRows
 ) -> PCSDA | KernelPCSDA:
-    """Turn a solved label into a fitted estimator that refers to X without copying it."""
+    """Turn a solved label into a fitted estimator that refers to the rows without copying them."""
+    X, groups = data.X, data.groups
     model.classes_ = np.array([False, True])
     model.n_features_in_ = X.shape[1]
-    settle_ridge(model, float(np.sum(groups == 0)))
+    settle_ridge(model, float(np.sum(data.positive)))
     if isinstance(model, PCSDA):
-        factorise = pcsda_factory(model, seed)
+        factorise = pcsda_factory(model, data.seed)
     else:
-        factorise = kernel_factory(model, seed)
-    data = TrainingRows(X, groups, None, seed, together, kernel)
+        factorise = kernel_factory(model, data.seed)
     held_out = held_out_scores(model, factorise, data)
     fitted = complete(subspace, rule_of(model), held_out=held_out)
     if isinstance(model, PCSDA):
         keep_linear(model, fitted, X.dtype)
     else:
-        assert kernel is not None
-        model.kernel_ = kernel
-        model.support_ = np.arange(len(X))
+        assert data.kernel is not None
+        model.kernel_, model.support_ = data.kernel, np.arange(len(X))
         keep_kernel(model, fitted, X, model.support_)
-    keep_training(model, fitted, groups, slice(None), len(X), lambda rest: X[rest])
+    keep_training(model, fitted, groups, slice(None), len(X), data.values)
     return model
 
 
 def sharing_of(template: BaseEstimator, shape: tuple[int, ...]) -> Sharing | None:
-    """Return how the models of all labels share a factorisation; None if they cannot."""
+    """Return how the models of all labels share a factorisation, or None if they cannot."""
     if is_contaminated(template):  # hidden rows of one label are not those of another
         return None
     if isinstance(template, PCSDACV):
@@ -88,10 +82,7 @@ def sharing_of(template: BaseEstimator, shape: tuple[int, ...]) -> Sharing | Non
             and "positive" not in bandwidths(template, inner)
         )
         return "search" if common and isinstance(template.cv, str) else None
-    pooled = getattr(template, "balance", None) == "pooled"
-    if not pooled or template.solver not in ("auto", "cholesky"):
-        return None
-    if isinstance(template.subclasses, str) and template.subclasses == "samples":
+    if not by_cholesky(template) or template.subclasses == "samples":
         return None
     if isinstance(template, PCSDA):
         # For wide rows without a ridge, each label has its own null space.
@@ -124,24 +115,16 @@ def cluster_rows(template: BaseEstimator, X: Floats, count: int | None, seed: in
 
 
 class SharedSearch:
-    """Chooses K, d, ridge and bandwidth for each label.
+    """The choice of K, d, ridge and bandwidth for each label of a bank.
 
-    The rows are factorised once for each ridge and bandwidth and clustered once for each K, for any
-    number of labels.
+    For any number of labels, the rows are factorised once per ridge and bandwidth, and clustered
+    once per K.
     """
 
-    def __init__(
-        self,
-        search: PCSDACV,
-        X: Any,
-        labels: Ints,
-        cluster: Callable[[int], Ints],
-        given: Ints | None,
-        seed: int,
-        together: Ints | None,
-    ) -> None:
-        self.search, self.X, self.labels, self.given, self.seed = search, X, labels, given, seed
-        self.together = together
+    def __init__(self, settings: Settings, rows: BankRows) -> None:
+        search, X, labels = settings.template, rows.X, rows.labels
+        self.bank, self.seed = rows, settings.seed
+        self.given = given = rows.clusters if settings.given else None
         self.standard = is_standard(search)
         template = clone(template_of(search))
         median = int(np.median(np.bincount(labels[labels >= 0])))
@@ -161,30 +144,27 @@ class SharedSearch:
         self.rows: dict[Any, GridRows] = {}
         self.factors: dict[Any, list[Factor]] = {}  # per bandwidth, in the order of the ridges
         for gamma, cell in first.items():
-            rows = grid_rows(with_setting(template, cell), data, None, seed)
-            self.factors[gamma] = list(rows.factors(self.ridges))
-            self.rows[gamma] = rows
-        self.clusters: dict[Any, Ints] = {}
-        if given is None:
-            tried = dict.fromkeys(cell.n_subclasses for cell in grid)
-            self.clusters = {count: cluster(count) for count in tried}
+            self.rows[gamma] = grid_rows(with_setting(template, cell), data, None, self.seed)
+            self.factors[gamma] = list(self.rows[gamma].factors(self.ridges))
+        tried = {cell.n_subclasses for cell in grid} if given is None else ()
+        self.clusters = {count: cluster_rows(search, X, count, self.seed) for count in tried}
 
     def _data(self, positive: Mask) -> Data:
-        return Data(self.X, positive, positive, None, self.given, 1, together=self.together)
+        known = self.bank.X, positive, positive, None, self.given, 1
+        return Data(*known, together=self.bank.together)
 
     def fit(self, label: int) -> PCSDACV:
         """Choose the setting for one label and complete its model."""
         search: PCSDACV = clone(self.search)
-        positive = self.labels == label
+        positive, X = self.bank.labels == label, self.bank.X
         search.classes_ = np.array([False, True])
-        search.n_features_in_ = self.X.shape[1]
+        search.n_features_in_ = X.shape[1]
         data = self._data(positive)
 
         def groups(count: int) -> Ints:
             # Without its own rows, each label may have a different number of given subclasses.
             clusters = self.clusters[count] if self.given is None else self.given
-            clusters = np.where(positive, -1, clusters)
-            return np.unique(clusters, return_inverse=True)[1]
+            return np.unique(np.where(positive, -1, clusters), return_inverse=True)[1]
 
         def rows_of(model: BaseEstimator, data: Data, _: object, __: int) -> GridRows:
             gamma = getattr(model, "gamma", None)
@@ -202,26 +182,21 @@ class SharedSearch:
         model = with_setting(template_of(search), choice.cell)
         if choice.in_folds:
             search.best_estimator_ = model.fit(
-                self.X, positive, subclass_labels=self.given, groups=self.together
+                X, positive, subclass_labels=self.given, groups=self.bank.together
             )
-        else:
-            partition = groups(choice.cell.n_subclasses)
-            search.best_estimator_ = self._complete(model, choice.cell, partition)
-        return search
-
-    def _complete(
-        self, model: PCSDA | KernelPCSDA, cell: Cell, partition: Ints
-    ) -> PCSDA | KernelPCSDA:
-        """Fit the chosen model on the shared factorisation."""
+            return search
+        cell, partition = choice.cell, groups(choice.cell.n_subclasses)
         factor = self.factors[cell.gamma][self.ridges.index(cell.regularization)]
-        leave = leave_sample(model, TrainingRows(self.X, partition, None, self.seed, self.together))
+        along = None, self.seed, self.bank.together, self.rows[cell.gamma].kernel
+        rows = TrainingRows(X, partition, *along)
+        leave = leave_sample(model, rows)
         found = factor.solve(partition, cell.n_components, leave_out=leave)
-        kernel = self.rows[cell.gamma].kernel
-        return completed(model, found, self.X, partition, self.seed, kernel, self.together)
+        search.best_estimator_ = completed(model, found, rows)
+        return search
 
 
 def project_all(models_: list[Any], X: Any) -> Floats:
-    """Compute coordinates under all models, side by side, with a single matrix product."""
+    """Return the coordinates of rows under each model in turn, from a single matrix product."""
     if isinstance(models_[0], PCSDA):
         components = np.vstack([model.components_ for model in models_])
         means = [model.positive_mean_ for model in models_]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,24 +16,24 @@ from ..core.panel import Panel, Tails
 from ..core.pooling import Pool
 from ..core.subspace import is_far, project_rows
 from ..kernels import Kernel
-from .ratios import FARTHEST
+from .ratios import FARTHEST, too_large
 from .spaces import Space
 
-# Coordinates of rows under all labels are computed in batches of about this many bytes.
+# Rows are scored in batches whose coordinates under all labels take about this many bytes.
 STEP_BYTES = 32 << 20
-# Coordinates up to this size are scored in their own precision.
+# Larger coordinates than this are scored in double precision.
 FARTHEST_SINGLE = 1e3
 
 
 @dataclass(frozen=True)
 class LabelModel:
-    """The stored results of one fitted label.
+    """What a bank stores of one fitted label.
 
     Attributes
     ----------
     axes : array of shape (d, D), or (d, N) on kernel values
     mean : array of shape (D,)
-        Mean of the label's rows; in a kernel bank, the mean of their features, which is not used.
+        Mean of the label's rows; in a kernel bank, the mean of their features, which is unused.
     origin : array of shape (d,)
         Projection of the mean.
     eigenvalues : array of shape (d,)
@@ -45,7 +44,7 @@ class LabelModel:
     moved : array of shape (2,)
         Log slope and offset, relative to the common values.
     fresh : bool
-        Whether the label was fitted on the current rows of the bank.
+        Whether the label was fitted to the bank's current rows.
     """
 
     axes: Floats
@@ -67,7 +66,7 @@ class LabelModel:
         space: Space,
         dtype: np.dtype[np.floating],
     ) -> LabelModel:
-        """Store the parts of a solved label that scoring and later estimators need."""
+        """Take from a solved label what scoring and later estimators need."""
         subspace = label.subspace
         assert subspace.means is not None
         axes = space.axes(subspace.coefficients)
@@ -77,19 +76,70 @@ class LabelModel:
         return cls(np.ascontiguousarray(axes, dtype), mean, *fixed, density, moved)
 
     def calibration(self, pool: Pool) -> Calibration:
-        """Return the common calibration, adjusted by the label's own rows."""
+        """Return the common calibration, adjusted to the label's own rows."""
         common = pool.calibration
         if self.density.n_views == 1:  # the sum of the common weights applies to its one view
             common = Calibration((common.slope,), common.offset)
         return common.then(float(np.exp(self.moved[0])), float(self.moved[1]))
 
 
+@dataclass(frozen=True)
+class Projection:
+    """The map from rows to their coordinates on the axes of all labels.
+
+    Attributes
+    ----------
+    axes : array of shape (q, D), or (q, N) on kernel values
+    centre : array of shape (D,)
+        A point near the rows; not used with a kernel.
+    origin : array of shape (q,)
+        Offset to subtract from projections of centred rows, or of kernel values.
+    variances : array of shape (q,)
+        Variance of a label along each axis, the scale of rounding errors that do not matter.
+    kernel : Kernel or None
+    rows : array of shape (N, D) or None
+        The rows with which kernel values are computed.
+    """
+
+    axes: Floats
+    centre: Array
+    origin: Array
+    variances: Array
+    kernel: Kernel | None
+    rows: Floats | None
+
+    @cached_property
+    def _shift(self) -> Array:
+        shift: Array = self.origin + self.axes.astype(np.float64, copy=False) @ self.centre
+        return shift
+
+    @cached_property
+    def _far(self) -> dict[np.dtype[np.floating], bool]:
+        kinds = np.dtype(np.float32), np.dtype(np.float64)
+        return {kind: is_far(self.axes, self.centre, self.variances, kind) for kind in kinds}
+
+    def __call__(self, X: Floats) -> Floats:
+        """Return the coordinates of rows, shape (n, q)."""
+        if self.kernel is not None:
+            assert self.rows is not None
+            values = self.kernel(X, self.rows[: self.axes.shape[1]])
+            z: Floats = (values @ self.axes.T - self.origin).astype(X.dtype, copy=False)
+            return z
+        if self._far[X.dtype]:
+            return project_rows(X, self.axes, self.origin, self.centre, far=True)
+        # As in `project_rows`, but the shift is computed only once.
+        z = X @ self.axes.astype(X.dtype, copy=False).T
+        z -= self._shift.astype(X.dtype, copy=False)
+        return z
+
+
+@dataclass(frozen=True, eq=False)
 class SideBySide:
     """Labels that are scored together.
 
-    Parameters
+    Attributes
     ----------
-    models : sequence of LabelModel
+    models : list of LabelModel
     pool : Pool
     n_clusters : int
     kernel : Kernel or None
@@ -97,20 +147,15 @@ class SideBySide:
         Training rows of a kernel bank.
     """
 
-    def __init__(
-        self,
-        models: Sequence[LabelModel],
-        pool: Pool,
-        n_clusters: int,
-        kernel: Kernel | None = None,
-        rows: Floats | None = None,
-    ) -> None:
-        self.models, self.pool, self.n_clusters = list(models), pool, n_clusters
-        self.kernel, self.rows = kernel, rows
+    models: list[LabelModel]
+    pool: Pool
+    n_clusters: int
+    kernel: Kernel | None = None
+    rows: Floats | None = None
 
     @property
     def width(self) -> int:
-        """Largest number of axes that any label has."""
+        """Largest number of axes of any label."""
         return max(len(model.eigenvalues) for model in self.models)
 
     @cached_property
@@ -121,82 +166,45 @@ class SideBySide:
         return Panel.of(densities, kept, (self.n_clusters, self.width), self.pool.n_views)
 
     @cached_property
-    def axes(self) -> Floats:
-        """Axes of all labels, rotated as in the panel and padded with zeros, shape (L d, D)."""
-        size = max(model.axes.shape[1] for model in self.models)
-        dtype = self.models[0].axes.dtype
-        axes = np.zeros((len(self.models), self.width, size), dtype=dtype)
-        for place, model in enumerate(self.models):
+    def _project(self) -> Projection:
+        """Project onto the axes of all labels, rotated as in the panel and padded with zeros."""
+        models, turn, precision = self.models, self.panel.turn, self.panel.precision
+        centre = np.zeros(0)
+        if self.kernel is None:
+            centre = np.mean([model.mean for model in models], axis=0)
+        size = max(model.axes.shape[1] for model in models)
+        axes = np.zeros((len(models), self.width, size), dtype=models[0].axes.dtype)
+        origins = np.zeros((len(models), self.width))
+        for place, model in enumerate(models):
             d, own = model.axes.shape
-            axes[place, :, :own] = self.panel.turn[place, :, :d] @ model.axes
-        return axes.reshape(-1, size)
-
-    @cached_property
-    def centre(self) -> Array:
-        """Mean of the label means; rows are projected relative to it."""
-        centre: Array = np.mean([model.mean for model in self.models], axis=0)
-        return centre
-
-    @cached_property
-    def origins(self) -> Array:
-        """Offsets to subtract from projections of centred rows, or of kernel values."""
-        origins = np.zeros((len(self.models), self.width))
-        for place, model in enumerate(self.models):
-            d = len(model.eigenvalues)
-            own = model.origin
+            axes[place, :, :own] = turn[place, :, :d] @ model.axes
+            origin = model.origin
             if self.kernel is None:
-                own = model.axes.astype(np.float64) @ (model.mean - self.centre)
-            origins[place] = self.panel.turn[place, :, :d] @ own
-        return origins.ravel()
-
-    @cached_property
-    def _spread(self) -> Array:
-        precision = self.panel.precision
-        variances: Array = np.where(precision > 0, 1 / np.maximum(precision, 1e-300), np.inf)
-        return variances.ravel()
-
-    @cached_property
-    def _shift(self) -> Array:
-        shift: Array = self.origins + self.axes.astype(np.float64, copy=False) @ self.centre
-        return shift
-
-    @cached_property
-    def _far(self) -> dict[Any, bool]:
-        return {
-            kind: is_far(self.axes, self.centre, self._spread, np.dtype(kind))
-            for kind in (np.float32, np.float64)
-        }
-
-    def project(self, X: Floats) -> Floats:
-        """Compute the coordinates of rows under all labels, shape (n, L d)."""
-        if self.kernel is not None:
-            assert self.rows is not None
-            values = self.kernel(X, self.rows[: self.axes.shape[1]])
-            z: Floats = (values @ self.axes.T - self.origins).astype(X.dtype, copy=False)
-            return z
-        if self._far[X.dtype.type]:
-            return project_rows(X, self.axes, self.origins, self.centre, far=True)
-        z = X @ self.axes.astype(X.dtype, copy=False).T
-        z -= self._shift.astype(X.dtype, copy=False)
-        return z
+                origin = model.axes.astype(np.float64) @ (model.mean - centre)
+            origins[place] = turn[place, :, :d] @ origin
+        spread = np.where(precision > 0, 1 / np.maximum(precision, 1e-300), np.inf).ravel()
+        flat = axes.reshape(-1, size), centre, origins.ravel(), spread
+        return Projection(*flat, self.kernel, self.rows)
 
     def scores(self, X: Floats) -> Array:
-        """Return log-likelihood ratios for all labels, shape (n, L); NaN if a row overflows."""
+        """Return log-likelihood ratios for all labels, shape (n, L)."""
         count = len(self.models)
         found = np.empty((len(X), count))
-        step = max(1, STEP_BYTES // (X.dtype.itemsize * max(len(self.axes), 1)))
+        step = max(1, STEP_BYTES // (X.dtype.itemsize * max(len(self._project.axes), 1)))
         slopes, offsets = self._moves
-        for start in range(0, len(X), step):
-            z = self.project(X[start : start + step])
-            views = self._views(z.reshape(len(z), count, -1).swapaxes(0, 1))
-            scores: Array = slopes * self.pool.calibration(views) + offsets
-            found[start : start + step] = scores.T
+        with np.errstate(over="ignore", invalid="ignore"):  # checked below
+            for start in range(0, len(X), step):
+                z = self._project(X[start : start + step])
+                limit = float(np.abs(z).max(initial=0.0))
+                if not np.isfinite(limit):
+                    raise too_large(z, start)
+                views = self._views(z.reshape(len(z), count, -1).swapaxes(0, 1), limit)
+                scores: Array = slopes * self.pool.calibration(views) + offsets
+                found[start : start + step] = scores.T
         return found
 
-    def _views(self, z: Floats) -> Array:
-        limit = float(np.abs(z).max(initial=0.0))
-        if not np.isfinite(limit):
-            return np.full((self.panel.n_views, *z.shape[:2]), np.nan)
+    def _views(self, z: Floats, limit: float) -> Array:
+        """Return views of coordinates, of which the largest is `limit`."""
         if limit > FARTHEST**0.5:
             # As for a single model, the axes of the criterion determine what is far.
             back = np.linalg.pinv(self.panel.turn).swapaxes(1, 2)
@@ -210,10 +218,6 @@ class SideBySide:
     def _moves(self) -> tuple[Array, Array]:
         moved = np.array([model.moved for model in self.models])
         return np.exp(moved[:, :1]), moved[:, 1:]
-
-    def with_models(self, models: Sequence[LabelModel], rows: Floats | None) -> SideBySide:
-        """Return a copy with other labels and the same calibration."""
-        return SideBySide(models, self.pool, self.n_clusters, self.kernel, rows)
 
 
 def packed(side: SideBySide) -> dict[str, Any]:
@@ -236,7 +240,14 @@ def packed(side: SideBySide) -> dict[str, Any]:
         "moved": np.stack([model.moved for model in models]),
         "fresh": np.array([model.fresh for model in models]),
         "n_clusters": clusters,
-        "pool": _packed_pool(side.pool),
+        "pool": {
+            "negatives": side.pool.negatives,
+            "shrinkage": side.pool.shrinkage,
+            "tails": list(side.pool.tails),
+            "weights": list(side.pool.calibration.weights),
+            "offset": side.pool.calibration.offset,
+            "spread": list(side.pool.spread),
+        },
     }
     for place, model in enumerate(models):
         (d, own), base = model.axes.shape, model.density.base
@@ -250,17 +261,6 @@ def packed(side: SideBySide) -> dict[str, Any]:
         if isinstance(model.density, Blend):
             state["fisher"][place, :d] = model.density.axis
     return state
-
-
-def _packed_pool(pool: Pool) -> dict[str, Any]:
-    return {
-        "negatives": pool.negatives,
-        "shrinkage": pool.shrinkage,
-        "tails": list(pool.tails),
-        "weights": list(pool.calibration.weights),
-        "offset": pool.calibration.offset,
-        "spread": list(pool.spread),
-    }
 
 
 def unpacked(state: dict[str, Any], kernel: Kernel | None, rows: Floats | None) -> SideBySide:

@@ -1,4 +1,4 @@
-"""Spaces in which a bank's rows are factorised: input space, row span or exact features."""
+"""Spaces in which a bank's rows are factorised: input space, span of rows, feature space."""
 
 from __future__ import annotations
 
@@ -13,19 +13,23 @@ from ..core.linalg import Array, Floats, Ints
 from ..core.spread import centred
 from ..kernels import Kernel, training_matrix
 
-# A squared distance from the span of the rows below this share of the largest is rounding.
+# Squared distances from the span of the rows below this share of the largest are rounding errors.
 SPAN_TOLERANCE = 1e-24
 
 
 class Space(Protocol):
-    """Features of the training rows, with the maps that apply axes over them to new rows."""
+    """Features of the training rows, and how axes over the features apply to new rows."""
 
     @property
     def features(self) -> Floats:
         """Features of the training rows, shape (N, r)."""
 
+    @property
+    def kernel(self) -> Kernel | None:
+        """The kernel of a feature space; None in input space."""
+
     def axes(self, coefficients: Array) -> Array:
-        """Return axes to multiply rows by, shape (d, D), or kernel values, shape (d, N)."""
+        """Return axes that project rows, shape (d, D), or kernel values, shape (d, N)."""
 
     def mean(self, mean: Array) -> Array:
         """Map a mean of features to a point in input space."""
@@ -33,9 +37,10 @@ class Space(Protocol):
 
 @dataclass(frozen=True)
 class PlainSpace:
-    """The rows themselves, if D is at most N."""
+    """The rows themselves, if there are no more columns than rows."""
 
     features: Floats
+    kernel: Kernel | None = None
 
     def axes(self, coefficients: Array) -> Array:
         """Return the coefficients themselves, as rows."""
@@ -48,15 +53,16 @@ class PlainSpace:
 
 @dataclass(frozen=True)
 class SpanSpace:
-    """Wide rows in an orthonormal basis of their span."""
+    """The span of rows with more columns than rows, in an orthonormal basis."""
 
     features: Array
     origin: Array
     basis: Array
+    kernel: Kernel | None = None
 
     @classmethod
     def of(cls, X: Floats) -> SpanSpace:
-        """Find a basis for the span of the rows; this costs ``2 N^2 D``."""
+        """Find a basis of the rows' span, at a cost of ``2 N^2 D``."""
         middle, origin, _ = centred(X, None)
         basis, _, _ = linalg.row_basis(middle, linalg.row_floor(middle, SPAN_TOLERANCE))
         return cls(middle @ basis, origin, basis)
@@ -73,7 +79,7 @@ class SpanSpace:
 
 @dataclass(frozen=True)
 class DualSpace:
-    """Exact features for a kernel."""
+    """The feature space of a kernel, with exact features of the training rows."""
 
     kernel: Kernel
     features: Array
@@ -87,21 +93,12 @@ class DualSpace:
         return cls(kernel, *features_of(matrix, None, regularization))
 
     def axes(self, coefficients: Array) -> Array:
-        """Return coefficients to apply to the kernel values with all training rows."""
+        """Return coefficients of the kernel values with all training rows."""
         dual = np.zeros((coefficients.shape[1], len(self.features)))
         solved = linalg.lower_solve(self.triangle, coefficients, transposed=True)
         dual[:, self.pivots] = solved.T
         return dual
 
     def mean(self, mean: Array) -> Array:
-        """Return the mean in feature space, because it has no counterpart in input space."""
+        """Return the mean in feature space, since input space has no such point."""
         return mean
-
-
-def space_of(
-    X: Floats, kernel: Kernel | None, regularization: float, *, verbose: bool = False
-) -> Space:
-    """Choose the space in which a bank's rows are factorised."""
-    if kernel is not None:
-        return DualSpace.of(kernel, X, regularization, verbose)
-    return SpanSpace.of(X) if X.shape[1] > X.shape[0] else PlainSpace(X)

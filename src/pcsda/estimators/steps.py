@@ -1,4 +1,4 @@
-"""Steps common to all fits: checks, the ridge, the rows to leave out, fitted attributes."""
+"""Steps of every fit: checks, the ridge, the rows to leave out, fitted attributes."""
 
 from __future__ import annotations
 
@@ -36,6 +36,8 @@ PUBLISHED: dict[str, Any] = {
     "shrinkage": 0,
     "calibrate": False,
 }
+# The paper's rule for CSDA, in which the other settings are fixed.
+PUBLISHED_CSDA: dict[str, Any] = {"shrinkage": 0, "calibrate": False}
 
 
 # Attributes that only some fits set; each fit removes them first.
@@ -43,9 +45,15 @@ OF_ONE_FIT = (
     *("partition_", "loo_scores_", "loo_weights_", "held_out_", "threshold_"),
     *("against_strangers_", "subclass_names_", "subclass_examples_", "row_ids_"),
 )
-# Default number of axes for CSDA, which can have as many axes as there are negatives or columns;
-# the samples determine a density along only a few dozen of them.
+# Default number of axes for CSDA. There may be as many axes as negatives or columns, but samples
+# determine a density along only a few dozen of them.
 MOST_AXES = 25
+
+
+def forget(model: BaseEstimator, *names: str) -> None:
+    """Delete attributes that an earlier fit may have set."""
+    for name in names:
+        model.__dict__.pop(name, None)
 
 
 def axes_of(model: BaseEstimator) -> int | None:
@@ -63,8 +71,14 @@ def draw_seed(random_state: Seed) -> int:
 
 @lru_cache
 def _seed_of(number: int) -> int:
-    """Draw the seed from a number; cached, as a generator costs as much as a small product."""
+    """Draw the seed from a number, with a cache, because making a generator takes time."""
     return int(check_random_state(number).randint(2**31 - 1))
+
+
+def by_cholesky(model: BaseEstimator) -> bool:
+    """Return whether a model uses the default solver, whose factor serves any division of rows."""
+    pooled = getattr(model, "balance", None) == "pooled"
+    return pooled and model.solver in ("auto", "cholesky")
 
 
 def is_precomputed(model: BaseEstimator) -> bool:
@@ -79,14 +93,8 @@ def is_curved(model: BaseEstimator) -> bool:
     return not (isinstance(kernel, str) and kernel == "linear")
 
 
-def columns_of(model: Verifier) -> float:
-    """Return the number of columns in which subclasses are formed; infinite for a feature space."""
-    apart = is_curved(model) or is_precomputed(model)
-    return np.inf if apart else float(getattr(model, "n_features_in_", np.inf))
-
-
 def rule_of(model: Verifier) -> Rule:
-    """Return the rule by which an estimator turns statistics into densities and calibration."""
+    """Return the rule that determines an estimator's densities and calibration."""
     return Rule(
         getattr(model, "negatives", "marginal"),
         None if model.shrinkage == "auto" else float(model.shrinkage),
@@ -94,14 +102,15 @@ def rule_of(model: Verifier) -> Rule:
         getattr(model, "covariance", "resubstitution") == "leave-one-out",
         bool(model.calibrate),
         bool(model.calibrate),
-        columns_of(model),
+        # A feature space has any number of columns.
+        np.inf if is_curved(model) else float(getattr(model, "n_features_in_", np.inf)),
     )
 
 
 def check_training(
     model: Verifier, y: ArrayLike, sample_weight: ArrayLike | None, groups: ArrayLike | None = None
 ) -> tuple[Mask, Array | None, Ints | None, int]:
-    """Check labels, weights and groups for a fit, and determine the classes.
+    """Check labels, weights and groups for a fit, and store the classes and the ridge.
 
     Returns
     -------
@@ -130,7 +139,7 @@ def check_training(
 
 
 def auto_ridge(model: BaseEstimator, n_positive: float) -> float:
-    """Return a model's relative ridge, either as given or by the "auto" rule."""
+    """Return a model's relative ridge: the given number, or the value of "auto"."""
     if not isinstance(model.regularization, str):
         return float(model.regularization)
     contaminated = validation.is_contaminated(model)
@@ -138,7 +147,7 @@ def auto_ridge(model: BaseEstimator, n_positive: float) -> float:
 
 
 def settle_ridge(model: Verifier, n_positive: float) -> None:
-    """Store the relative ridge for a fit, either as given or by the "auto" rule."""
+    """Store the relative ridge of a fit: the given number, or the value of "auto"."""
     model.regularization_ = auto_ridge(model, n_positive)
 
 
@@ -150,7 +159,7 @@ def leave_sample(model: Verifier, data: TrainingRows) -> Leave:
 
 
 def say(model: Verifier, text: str) -> None:
-    """Print a message about the fitting stage if the estimator is verbose."""
+    """Print the stage of a fit if the estimator is verbose."""
     if model.verbose:
         print(f"[{type(model).__name__}] {text}")
 
@@ -161,7 +170,7 @@ def most_axes(model: Verifier, groups: Ints) -> int:
 
 
 def least_subclasses(model: BaseEstimator) -> int:
-    """Return the fewest subclasses that can give the number of axes an estimator asks for."""
+    """Return the smallest number of subclasses that allows `n_components` axes."""
     wanted = getattr(model, "n_components", None)
     return int(wanted) if isinstance(wanted, Integral) else 1
 
@@ -182,19 +191,23 @@ def sign_of(model: Verifier) -> int:
     return 2 * validation.positive_index(model.classes_, model.pos_label) - 1
 
 
-def check_copies(model: Verifier, data: TrainingRows) -> None:
-    """Warn of rows whose copies stay in the model while they are left out."""
+def needs_rows(model: Verifier) -> bool:
+    """Return whether a fit leaves rows out, in closed form or in folds."""
     rule = rule_of(model)
-    if data.together is None and (rule.leave_one_out or rule.calibrate):
+    return rule.leave_one_out or rule.calibrate
+
+
+def check_copies(model: Verifier, data: TrainingRows) -> None:
+    """Warn of equal rows: if one is left out, its copies stay in the model."""
+    if data.together is None and needs_rows(model):
         warn_of_copies(data.X, data.positive)
 
 
 def keep_decision(model: Verifier, fitted: Fitted) -> None:
-    """Store what an estimator needs for decisions, and delete what an earlier fit left."""
+    """Store what decisions need, and delete what an earlier fit left."""
     subspace = fitted.subspace
     check_rank(model, subspace.rank)
-    for name in OF_ONE_FIT:
-        model.__dict__.pop(name, None)
+    forget(model, *OF_ONE_FIT)
     left, scores = subspace.left, fitted.left_out
     if left is not None and left.unequal_mass is not None and scores is not None:
         model.loo_weights_ = left.unequal_mass[~np.isnan(scores)]
@@ -231,10 +244,10 @@ def keep_training(
     n_rows: int,
     rows_of: Callable[[Ints], Any],
 ) -> None:
-    """Store the training rows' groups and left-out scores.
+    """Store the groups and left-out scores of the training rows.
 
-    `groups` covers only the `kept` rows. The other rows have zero weight: they belong to no group,
-    and the model scores them like new rows, which it gets from `rows_of`.
+    `groups` covers only the `kept` rows. The other rows have weight zero: they belong to no group,
+    and the model scores them like new rows, in the form that `rows_of` returns.
     """
     model.partition_ = np.full(n_rows, -1, dtype=np.intp)
     model.partition_[kept] = groups

@@ -1,4 +1,4 @@
-"""Learning in batches: merged statistics, a sample of rows, and a model once possible."""
+"""How `partial_fit` learns: it merges statistics, samples rows, and fits a model if it can."""
 
 from __future__ import annotations
 
@@ -27,11 +27,21 @@ from ..folds import fold_scores
 from ..validation import MatrixLike
 from .rows import TrainingRows
 from .sample import RowSample
-from .steps import axes_of, check_rank, draw_seed, rule_of, say, settle_ridge, sign_of
+from .steps import (
+    axes_of,
+    check_rank,
+    draw_seed,
+    forget,
+    needs_rows,
+    rule_of,
+    say,
+    settle_ridge,
+    sign_of,
+)
 from .training import Factorise, criterion_of, held_out_scores, keep_linear, learn_rows
 from .verifier import Verifier
 
-# What partial_fit keeps between batches.
+# Attributes that partial_fit keeps between batches.
 _STREAM = (
     *("scatter_", "sample_", "seed_", "n_samples_seen_"),
     *("_subclasses", "_labelled", "_waiting", "_lacks"),
@@ -42,7 +52,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def available_where(check: Callable[[Any], bool]) -> Callable[[Method], Method]:
-    """Hide a method if `check` raises an AttributeError, like a typed `available_if`."""
+    """Hide a method if `check` raises an AttributeError; this is `available_if` with types."""
     decorator: Callable[[Method], Method] = available_if(check)
     return decorator
 
@@ -70,10 +80,10 @@ def fit_scatter(
     *,
     for_folds: bool = False,
 ) -> Fitted:
-    """Fit from statistics, with resubstituted covariances; `held_out` scores calibrate the model.
+    """Fit from statistics, with resubstituted covariances.
 
-    Without `held_out` there is no calibration. Set `for_folds` for the model of a fold, whose
-    scores serve to calibrate another model.
+    `held_out` returns the scores that calibrate the model; without it, there is no calibration. Set
+    `for_folds` for the model of a fold, whose scores calibrate another model.
     """
     if hasattr(model, "n_subclasses"):
         settings = model.regularization_, axes_of(model)
@@ -94,8 +104,8 @@ def fit_left_out(
 ) -> Fitted:
     """Fit from statistics, leaving out some of the rows behind them.
 
-    `stands_for` is the number of rows that each left-out row represents; `held_out` provides scores
-    if no row can be left out.
+    `stands_for` is the number of rows that each left-out row represents. `held_out` returns scores
+    for the calibration if no row can be left out.
     """
     subspace, projection, ridge = scatter_subspace(
         scatter, scatter_solver(model), model.regularization_, axes_of(model)
@@ -114,14 +124,13 @@ def fit_left_out(
 
 
 def scatter_solver(model: Verifier) -> str:
-    """Return a solver that needs only statistics; an iterative one would need the rows."""
+    """Return a solver that needs only statistics; the iterative solver would need the rows."""
     return "cholesky" if model.solver in ("auto", "lsqr") else str(model.solver)
 
 
 def forget_stream(model: Verifier) -> None:
     """Delete the statistics of earlier batches."""
-    for name in _STREAM:
-        model.__dict__.pop(name, None)
+    forget(model, *_STREAM)
 
 
 def check_batch(
@@ -173,18 +182,12 @@ def merge_batch(
     batch = GroupScatter.from_samples(X, groups, n_groups, weights)
     first = not hasattr(model, "scatter_")
     model.scatter_ = batch if first else model.scatter_.merge(batch)
-    if first and not _needs_rows(model):
+    if first and not needs_rows(model):
         return
     if first or hasattr(model, "sample_"):
         rng = np.random.default_rng([model.seed_, model.n_samples_seen_, 0])
         rows = RowSample.of_batch(X, groups, weights, numbers, n_groups, rng)
         model.sample_ = rows if first else model.sample_.merge(rows)
-
-
-def _needs_rows(model: Verifier) -> bool:
-    """Return whether rows must be kept, to be left out or scored in folds."""
-    rule = rule_of(model)
-    return rule.leave_one_out or rule.calibrate
 
 
 def renumber(model: Verifier, places: Ints, n_groups: int) -> None:
@@ -203,8 +206,8 @@ def refit(
 ) -> None:
     """Fit the model to the collected batches; if they are not enough, store what is missing.
 
-    No batch can add more than `most` axes, by default one per feature. `lacks` says what is missing
-    where the statistics do not show it.
+    No number of batches can give more than `most` axes, by default one per feature. `lacks` says
+    what is missing if the statistics do not show it.
     """
     check_rank(model, model.n_features_in_ if most is None else most)
     sample: RowSample | None = getattr(model, "sample_", None)
@@ -228,7 +231,7 @@ def refit(
             del model.density_
         model.__dict__["_lacks"] = str(error)
         return
-    model.__dict__.pop("_lacks", None)
+    forget(model, "_lacks")
     keep_linear(model, fitted, dtype if sample is None else sample.X.dtype)
     if sample is None:
         return
@@ -239,12 +242,12 @@ def refit(
 
 
 def _bounded(model: Verifier, sample: RowSample) -> tuple[RowSample, Ints | slice]:
-    """Keep `calibration_rows` rows per class; return the rows to fit on and the rows to keep."""
+    """Keep `calibration_rows` rows per class; return the rows to fit on, and which were kept."""
     most = getattr(model, "calibration_rows", CALIBRATION_ROWS) or sys.maxsize
     if not sample.whole:
         model.sample_ = sample.thinned(most)
         return model.sample_, slice(None)
-    # All rows are available for the last time; the fit leaves these out.
+    # This fit is the last that has all rows; it leaves out the rows that stay in the sample.
     rows = sample.first_draw(most, model.seed_)
     if rows is None:
         return sample, slice(None)
@@ -255,11 +258,11 @@ def _bounded(model: Verifier, sample: RowSample) -> tuple[RowSample, Ints | slic
 
 
 def _fit_collected(model: Verifier, factorise: Factorise, sample: RowSample | None) -> Fitted:
-    """Fit as `fit` does while all rows are stored, and afterwards from statistics and a sample."""
+    """Fit like `fit` if all rows are stored, otherwise from the statistics and the sample."""
     scatter, rule = model.scatter_, rule_of(model)
     settle_ridge(model, scatter.n_positive)
     if sample is None:
-        if _needs_rows(model):
+        if needs_rows(model):
             warn(
                 "the batches so far were merged without keeping rows, so covariances are "
                 "resubstituted and scores are not calibrated; start again on "

@@ -1,7 +1,7 @@
-"""Thread safety for a model: a call sees it either before or after an update, never in between.
+"""Thread safety: a call sees a model either before or after an update, never in between.
 
-An update works on a copy, and the estimator takes over all its attributes at once. A read starts
-from a snapshot of all attributes. Updates to the same estimator wait for each other.
+An update changes a copy, and then the estimator takes over all attributes of the copy at once. A
+read starts from a snapshot of all attributes. Updates of the same estimator wait for each other.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def reads(
 def updates(
     method: Callable[Concatenate[Model, Given], Any],
 ) -> Callable[Concatenate[Model, Given], Model]:
-    """Make a method change the estimator atomically: if it fails, nothing changes."""
+    """Make a method change the estimator atomically: if the method fails, nothing changes."""
 
     @wraps(method)
     def update(self: Model, /, *args: Given.args, **kwargs: Given.kwargs) -> Model:

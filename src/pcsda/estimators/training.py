@@ -1,4 +1,4 @@
-"""Fitting and projection for linear estimators, shared by PCSDA, CSDA and banks."""
+"""How linear estimators are fitted and project rows; banks use the same functions."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from .ratios import variances_of
 from .rows import Kept, TrainingRows, some
 from .steps import (
     axes_of,
+    by_cholesky,
     check_copies,
     check_rank,
     keep_decision,
@@ -44,15 +45,15 @@ from .verifier import FeatureMap, Verifier
 if TYPE_CHECKING:
     from .linear import PCSDA
 
-# Scores of this many rows per class are enough for a slope and an offset.
+# Number of rows of each class whose scores suffice for a slope and an offset.
 ENOUGH = 100
 
-# Makes a factor from rows, or from a kernel matrix, and their weights.
+# A function that makes a factor from rows, or from a kernel matrix, and their weights.
 Factorise = Callable[[Any, Array | None], Factor]
 
 
 def linear_coordinates(model: Verifier, X: Any) -> Floats:
-    """Project checked rows, dense or sparse, onto the fitted axes, keeping the type of X."""
+    """Project checked rows, dense or sparse; the result has the floating-point type of X."""
     components, mean = model.components_, model.positive_mean_
     if sparse.issparse(X):
         z: Floats = X @ components.astype(X.dtype, copy=False).T
@@ -70,7 +71,7 @@ def linear_map(model: Verifier) -> FeatureMap:
 
 
 def keep_linear(model: Verifier, fitted: Fitted, dtype: DTypeLike) -> None:
-    """Store the fitted attributes of a linear model; no other function sets them."""
+    """Store the fitted attributes that only linear models have, and those for decisions."""
     keep_decision(model, fitted)
     means = fitted.subspace.means
     assert means is not None
@@ -81,9 +82,9 @@ def keep_linear(model: Verifier, fitted: Fitted, dtype: DTypeLike) -> None:
 
 
 def fit_rows(model: Verifier, factorise: Factorise, data: TrainingRows) -> None:
-    """Fit a linear model on rows with known groups; rows of weight zero are ignored.
+    """Fit a linear model to rows with known groups; rows of weight zero are ignored.
 
-    `factorise` computes the factorisation used to solve for the groups.
+    `factorise` factorises rows with weights.
     """
     kept: Kept = slice(None)
     used = data
@@ -105,13 +106,13 @@ def fit_rows(model: Verifier, factorise: Factorise, data: TrainingRows) -> None:
 
 
 def learn_rows(model: Verifier, factorise: Factorise, data: TrainingRows) -> Fitted:
-    """Fit rows with positive weight, without changing the estimator."""
+    """Check and fit rows with positive weight, without changing the estimator."""
     with _checked(model, data):
         return learn(model, factorise, data, data.X if data.wide is None else data.wide)
 
 
 def learn(model: Verifier, factorise: Factorise, data: TrainingRows, matrix: Any) -> Fitted:
-    """Fit rows or a kernel matrix, which is overwritten, taking all labels as correct."""
+    """Fit rows, or a kernel matrix, which is overwritten; all labels are taken as correct."""
     leave, rule = leave_sample(model, data), rule_of(model)
     factor = factorise(matrix, data.weights)
     held_out = held_out_scores(model, factorise, data, factor)
@@ -120,7 +121,7 @@ def learn(model: Verifier, factorise: Factorise, data: TrainingRows, matrix: Any
 
 @contextmanager
 def _checked(model: Verifier, data: TrainingRows) -> Iterator[None]:
-    """Check rows before a fit, limit BLAS to one thread for light work, and report NaN."""
+    """Check rows before a fit, use one BLAS thread for light work, and report NaN."""
     X, groups = data.X, data.groups
     if count_distinct(X, 2) < 2:
         raise no_spread()
@@ -130,7 +131,7 @@ def _checked(model: Verifier, data: TrainingRows) -> Iterator[None]:
         try:
             yield
         except OverflowingSquares:
-            # NaN and infinity have their own message.
+            # If the cause is NaN or infinity, scikit-learn's message says so.
             assert_all_finite(X, estimator_name=type(model).__name__, input_name="X")
             raise
 
@@ -150,9 +151,9 @@ def _regrouping(model: Verifier, data: TrainingRows) -> Callable[[Mask], Ints]:
 def held_out_scores(
     model: Verifier, factorise: Factorise, data: TrainingRows, whole: Factor | None = None
 ) -> HeldOut:
-    """Return cross-validated scores for a model that cannot leave rows out one by one.
+    """Return a function that scores rows in folds, for models that leave no rows out.
 
-    The factorisation of all rows, `whole`, may provide parts for the folds.
+    The factorisation of all rows, `whole`, may provide that of each fold.
     """
 
     def learn(train: Ints, labels: Ints) -> Callable[[Ints], Array]:
@@ -181,18 +182,17 @@ def criterion_of(model: Verifier, seed: int = 0) -> Criterion:
 
 
 def with_products(model: PCSDA, data: TrainingRows) -> TrainingRows:
-    """Compute the inner products of wide rows once, if both k-means and the factor need them."""
+    """Add the inner products of wide rows, which k-means and the factorisation then share."""
     X, every = data.X, data.weights is None or bool(data.weights.all())
     dense_and_wide = not sparse.issparse(X) and X.shape[1] > X.shape[0]
-    by_products = model.solver in ("auto", "cholesky") and model.balance == "pooled"
-    if not (dense_and_wide and by_products and every and model.regularization_ > 0):
+    if not (dense_and_wide and by_cholesky(model) and every and model.regularization_ > 0):
         return data
     wide = WideRows.of(X, data.weights)
     return replace(data, wide=wide) if np.isfinite(wide.variance) else data
 
 
 def pcsda_factory(model: PCSDA, seed: int, *, together: bool = False) -> Factorise:
-    """Return a function that factorises rows for PCSDA; blocks may be left out `together`."""
+    """Return a function that factorises rows for PCSDA; `together` lets groups be left out."""
 
     def factorise(rows: MatrixLike, weights: Array | None) -> Factor:
         solver = model.solver
@@ -209,7 +209,7 @@ def pcsda_factory(model: PCSDA, seed: int, *, together: bool = False) -> Factori
 def divide(
     model: PCSDA, data: TrainingRows, subclass_labels: ArrayLike | None = None
 ) -> tuple[Ints, NDArray[Any]]:
-    """Divide the rows into groups as a linear estimator requires, and name the subclasses."""
+    """Divide the rows into groups for a linear estimator; return the groups and subclass names."""
     positive, weights = data.positive, data.weights
     say(model, f"dividing {np.sum(~positive)} negatives into subclasses")
     counted: Kept = slice(None)

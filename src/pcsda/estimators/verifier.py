@@ -1,4 +1,4 @@
-"""Methods of all fitted class-specific models: project, score, decide, rank and explain."""
+"""What every class-specific model can do once fitted: project, score, decide, rank, explain."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Verifier(
     BaseEstimator,
     ABC,
 ):
-    """Methods of all fitted estimators; subclasses define `_coordinates` and `_map`."""
+    """Base class of all class-specific estimators; subclasses define `_coordinates` and `_map`."""
 
     # Parameters that all estimators have.
     n_components: int | str | None
@@ -102,7 +102,7 @@ class Verifier(
     sample_: RowSample
     n_samples_seen_: int
     seed_: int
-    # What partial_fit still needs before it can fit a model; absent afterwards.
+    # What partial_fit still needs before it can fit a model; deleted afterwards.
     _lacks: str
     # Sparse formats that prediction accepts; False for none.
     _sparse: Any = ("csr", "csc")
@@ -139,11 +139,11 @@ class Verifier(
 
     @abstractmethod
     def _coordinates(self, X: Any) -> Floats:
-        """Project checked rows; the result has the same type as X."""
+        """Project checked rows; the result has the floating-point type of X."""
 
     @abstractmethod
     def _map(self) -> FeatureMap:
-        """Return an unchecked function from rows to features, and the features' projection."""
+        """Return a function from rows to features, without checks, and the features' projection."""
 
     def _require_model(self) -> None:
         """Raise NotFittedError if there is no model; after `partial_fit`, say what is missing."""
@@ -180,7 +180,7 @@ class Verifier(
 
     @reads
     def transform(self, X: MatrixLike) -> Floats:
-        """Project rows onto the discriminant subspace, relative to the positive mean.
+        """Project rows onto the discriminant subspace; the positive mean is the origin.
 
         Parameters
         ----------
@@ -200,8 +200,8 @@ class Verifier(
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
         trials : array-like of shape (n_samples,), optional
-            Trial of each row. All samples of a trial belong to the same object, and the result has
-            one value per trial, in the order of ``np.unique(trials)``.
+            Trial of each row. A trial is a set of samples of one object. The result then has one
+            value per trial, in the order of ``np.unique(trials)``.
 
         Returns
         -------
@@ -213,7 +213,7 @@ class Verifier(
 
     @reads
     def decision_function(self, X: MatrixLike) -> Floats:
-        """Return log posterior ratios at the fitted prior; zero or more means ``classes_[1]``.
+        """Return log posterior ratios at the fitted prior; 0 or more means ``classes_[1]``.
 
         Parameters
         ----------
@@ -229,7 +229,7 @@ class Verifier(
 
     @reads
     def predict(self, X: MatrixLike) -> NDArray[Any]:
-        """Predict the label of each row from the posterior ratio.
+        """Return the more probable class of each row.
 
         Parameters
         ----------
@@ -245,7 +245,7 @@ class Verifier(
 
     @reads
     def score(self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Return the accuracy of :meth:`predict`; with `pos_label`, all other labels are the rest.
+        """Return the accuracy of :meth:`predict`; with `pos_label`, all other labels are one class.
 
         Parameters
         ----------
@@ -261,7 +261,7 @@ class Verifier(
 
     @reads
     def predict_proba(self, X: MatrixLike) -> Floats:
-        """Return posterior probabilities, with one column per class in ``classes_``.
+        """Return posterior probabilities; the columns are in the order of ``classes_``.
 
         Parameters
         ----------
@@ -290,8 +290,7 @@ class Verifier(
         """
         odds = self.decision_function(X)
         odds = np.column_stack([-odds, odds])
-        # Above one half, this is the logarithm of the rounded probability; below, it is the exact
-        # tail.
+        # Above one half, take the logarithm of the rounded probability; below, the exact tail.
         top = np.log(np.maximum(expit(odds), 0.5))
         logs: Floats = np.where(odds > 0, top, -np.logaddexp(0, -odds))
         return logs
@@ -300,7 +299,7 @@ class Verifier(
     def score_samples(self, X: MatrixLike) -> Floats:
         """Return minus the distance to the positive mean in the subspace (the paper's ranking).
 
-        For CSDA with ``reference="optimal"``, the distance to the learned reference is used.
+        CSDA with ``reference="optimal"`` takes the distance to the learned reference instead.
 
         Parameters
         ----------
@@ -328,8 +327,9 @@ class Verifier(
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
         by : {"likelihood", "distance"} or None, default=None
-            The log-likelihood ratio, or the paper's distance to the positive mean. None means the
-            likelihood, or the distance if the model follows the published rule or has no density.
+            The log-likelihood ratio, or the paper's distance to the positive mean (in a mixture,
+            to the nearest mode's mean). None means the likelihood, or the distance if the model
+            follows the published rule or has no density.
 
         Returns
         -------
@@ -355,9 +355,9 @@ class Verifier(
     def fast_scorer(self) -> Callable[[Floats], Any]:
         """Return a plain function that scores rows without any checks, for single requests.
 
-        The function precomputes everything that does not depend on the rows, so a later `fit` does
-        not change it. It does not check for NaN, infinity, a wrong number of columns or extreme
-        values.
+        Everything that does not depend on the rows is computed in advance, so a later `fit` does
+        not change the function. The function does not check for NaN, infinity, a wrong number of
+        columns or extreme values.
 
         Returns
         -------
@@ -397,17 +397,17 @@ class Verifier(
         Returns
         -------
         Explanation
-            With arrays `score`, `contributions` of the axes (these and `offset` sum to the score),
-            `positive_distance`, the nearest `subclass` with `subclass_size` and
-            `subclass_distance`, `typicality` and `outside`. It prints as one sentence per row, in
-            which subclasses have the names that :meth:`name_rows` or `fit` gave them. For up to 200
-            rows it also has `columns`, the evidence of each column of X for or against the class
-            (linear models), or the nearest training rows of both classes (kernels).
+            It holds the arrays `score`, `contributions` of the axes (which sum to the score,
+            together with `offset`), `positive_distance`, the nearest `subclass` with
+            `subclass_size` and `subclass_distance`, `typicality` and `outside`. It prints as one
+            sentence per row, with the subclass names from :meth:`name_rows` or `fit`. For up to 200
+            rows, it also holds the evidence of each column of X for or against the class
+            (`columns`, linear models) or the nearest training rows of both classes (kernels).
 
         Notes
         -----
-        The explanation covers the subspace only. If a row is unusual in a direction outside it,
-        neither the explanation nor the score shows it.
+        The explanation covers the subspace only. Neither the explanation nor the score shows
+        whether a row is unusual in a direction outside the subspace.
 
         Examples
         --------
@@ -435,7 +435,7 @@ class Verifier(
         return attributed(self, X, z, found, self._coordinates)
 
     def _unseen(self, z: Array) -> Mask:
-        """Mark rows whose coordinates carry no information; for linear projections, mark none."""
+        """Mark rows whose coordinates carry no information; a linear projection has none."""
         return np.zeros(len(z), dtype=bool)
 
     # Methods for names, thresholds, counts and calibration are in other modules.

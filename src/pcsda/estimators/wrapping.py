@@ -1,4 +1,4 @@
-"""The methods of a verifier, on whatever wraps one: pipelines and searches."""
+"""The methods of a verifier for estimators that contain one: pipelines and searches."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from ..unwrap import Unwrapped, unwrap
 from ..validation import MatrixLike
 from .stream import available_where
 
-# Arguments of banks and verifiers that are rows, and pass through the steps as X does.
+# Arguments of `choose_threshold` that are rows, and so pass through the earlier steps.
 ROWS_BY_NAME = ("X", "strangers")
 
 
 def _last_has(name: str) -> Callable[[VerifierMethods], bool]:
-    """Check whether the last model has a method; if not, its own AttributeError says why."""
+    """Make a check that the last model has a method; if not, its AttributeError says why."""
 
     def has(self: VerifierMethods) -> bool:
         model = unwrap(self).model
-        # A search that is not fitted contains no model yet, but will.
+        # A search has no model before it is fitted, but will have one.
         return model is self or getattr(model, name) is not None
 
     return has
@@ -39,7 +39,7 @@ def _last_has(name: str) -> Callable[[VerifierMethods], bool]:
 class VerifierMethods:
     """Methods of the verifier at the end of a pipeline or inside a search.
 
-    Rows pass through all steps before the model. A method is there only if the model has it.
+    Rows pass through all steps before the model. Only the methods that the model has are available.
     """
 
     def _unwrapped(self) -> Unwrapped:
@@ -138,7 +138,7 @@ class VerifierMethods:
     def recalibrate(
         self, X: MatrixLike, y: ArrayLike, *, sample_weight: ArrayLike | None = None
     ) -> Self:
-        """Refit the calibration of the last step; see :meth:`PCSDA.recalibrate`.
+        """Refit the calibration of the last step on held-out rows; see :meth:`PCSDA.recalibrate`.
 
         Parameters
         ----------
@@ -186,8 +186,8 @@ class VerifierMethods:
         Parameters
         ----------
         *args, **params
-            Arguments for the last step; rows, such as `X` and `strangers`, pass through the earlier
-            steps first.
+            Arguments for the last step. The rows `X` and `strangers` pass through the earlier steps
+            first.
 
         Returns
         -------
@@ -204,7 +204,7 @@ class VerifierMethods:
 
     @available_where(_last_has("accepts"))
     def accepts(self, X: MatrixLike) -> Mask:
-        """Return whether each row reaches the last step's threshold.
+        """Return whether the log-likelihood ratio of each row reaches the last step's threshold.
 
         Parameters
         ----------
@@ -238,8 +238,8 @@ class VerifierMethods:
     def fast_scorer(self) -> Callable[[Floats], Any]:
         """Return a plain function that scores rows; see :meth:`PCSDA.fast_scorer`.
 
-        The means and scales of StandardScaler and the axes of PCA are applied without checks. Other
-        steps are copied and called unchanged, which takes longer.
+        StandardScaler and PCA are applied without checks. Other steps are copied and called as they
+        are, which takes longer.
 
         Returns
         -------
@@ -250,7 +250,7 @@ class VerifierMethods:
 
 
 def scorer_of(inside: Unwrapped) -> Callable[[Floats], Any]:
-    """Return a plain function that scores rows by a fitted model and the steps before it."""
+    """Return a plain function that passes rows through the steps and scores them by the model."""
     chain, score = [_plain(step) for step in inside.before], inside.model.fast_scorer()
 
     def score_rows(rows: Floats) -> Any:
