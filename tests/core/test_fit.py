@@ -33,7 +33,7 @@ from pcsda.core.factor import factor_once
 from pcsda.core.fit import Rule, calibrated_on, complete, fit
 from pcsda.core.linalg import TooFewRowsError
 from pcsda.core.logistic import OFFSET_SPREAD
-from pcsda.core.loo import Leave, sample_rows
+from pcsda.core.loo import EVERY, Leave, sample_rows
 from pcsda.core.predictive import with_strays
 
 GAUSSIANS = [Rule(negatives, None, "gaussian") for negatives in ("mixture", "marginal")]
@@ -565,12 +565,12 @@ def test_any_object_with_solve_is_a_factor():
     X, groups, _ = make_rows([14, 9, 12, 7], 6)
     asked = []
 
-    def solve(groups, n_components=None, *, leave_out=True):
+    def solve(groups, n_components=None, *, leave_out=EVERY):
         asked.append((n_components, leave_out))
         return factor_once(X, 0.01).solve(groups, n_components, leave_out=leave_out)
 
     found = fit(SimpleNamespace(solve=solve), groups, Rule(leave_one_out=False), 2)
-    assert asked == [(2, False)]
+    assert asked == [(2, None)]
     assert_same_model(found, fit_rows(X, groups, None, Rule(leave_one_out=False), d=2), X)
 
 

@@ -12,7 +12,7 @@ from scipy import sparse
 from . import float32, linalg, solvers
 from .gram import wide
 from .linalg import Array, Floats, Ints, TooFewRowsError
-from .loo import Leave, Leaver, LeftOut, leave_of
+from .loo import EVERY, Leave, Leaver, LeftOut
 from .scatter import GroupScatter, group_means
 from .solvers import Projection
 from .spread import naming_the_ridge, ridge_of
@@ -149,28 +149,26 @@ class DirectFactor:
     ridge: float | None = None
 
     def solve(
-        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = True
+        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = EVERY
     ) -> Subspace:
         """Solve one division in ``N D^2 + D^3/3`` operations, or twice that to leave rows out."""
-        leave = leave_of(leave_out)
         if self.X.shape[1] <= len(self.X):
-            found, ridge = self._solve(self.X, groups, n_components, leave)
-            rest = self.weights, self.regularization, ridge, n_components, leave
-            return with_digits(found, self.X, groups, *rest)
-        origin = self.X.mean(axis=0, dtype=np.float64)
-        coordinates, basis = linalg.row_span(self.X - origin)
-        if self.regularization == 0 and self.resample is None:
-            found = null_space(coordinates, groups, self.weights, n_components)
-            return out_of_row_span(found, origin, basis)
-        found, ridge = self._solve(coordinates, groups, None, leave)
-        found = out_of_row_span(found, origin, basis)
-        # Far from zero, the rows were rounded before the rotation.
-        assert found.means is not None
-        rank = min(found.rank, solvers.count_apart(found.coefficients, found.means))
-        if rank == 0:
-            raise solvers.no_direction()
-        found = replace(found.leading(min(n_components or rank, rank)), rank=rank)
-        rest = self.weights, self.regularization, ridge, n_components, leave
+            found, ridge = self._solve(self.X, groups, n_components, leave_out)
+        else:
+            origin = self.X.mean(axis=0, dtype=np.float64)
+            coordinates, basis = linalg.row_span(self.X - origin)
+            if self.regularization == 0 and self.resample is None:
+                found = null_space(coordinates, groups, self.weights, n_components)
+                return out_of_row_span(found, origin, basis)
+            found, ridge = self._solve(coordinates, groups, None, leave_out)
+            found = out_of_row_span(found, origin, basis)
+            # Far from zero, the rows were rounded before the rotation.
+            assert found.means is not None
+            rank = min(found.rank, solvers.count_apart(found.coefficients, found.means))
+            if rank == 0:
+                raise solvers.no_direction()
+            found = replace(found.leading(min(n_components or rank, rank)), rank=rank)
+        rest = self.weights, self.regularization, ridge, n_components, leave_out
         return with_digits(found, self.X, groups, *rest)
 
     def _solve(
@@ -251,7 +249,7 @@ class IterativeFactor:
     weights: Array | None = None
 
     def solve(
-        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = True
+        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = EVERY
     ) -> Subspace:
         """Solve one division by least squares."""
         X, origin = self.X, np.zeros(self.X.shape[1])

@@ -23,7 +23,7 @@ from .cells import Cells
 from .direct import DirectFactor, IterativeFactor
 from .gram import WideRows, wide
 from .linalg import Array, Floats, Mask
-from .loo import Leave
+from .loo import EVERY, Leave
 from .subspace import Factor, Subspace
 from .white import whiten
 
@@ -32,7 +32,7 @@ class CellsFactor(Protocol):
     """A factor that solves each class against all others."""
 
     def solve(
-        self, label: int, n_components: int | None = None, *, leave_out: Leave | bool = True
+        self, label: int, n_components: int | None = None, *, leave_out: Leave | None = EVERY
     ) -> Subspace:
         """Solve one class against all others."""
 

@@ -113,7 +113,7 @@ def fit(
     leave: Leave = EVERY,
 ) -> Fitted:
     """Fit a model for one division; `held_out` provides scores if no row can be left out."""
-    leave_out = leave if rule.leave_one_out else False
+    leave_out = leave if rule.leave_one_out else None
     subspace = factor.solve(groups, n_components, leave_out=leave_out)
     return complete(subspace, rule, held_out=held_out)
 
@@ -167,10 +167,10 @@ def _calibrate(
     left = subspace.left
     assert left is not None
     used = np.flatnonzero(left.scored)
-    views, positive, weight = views[:, used], left.groups[used] == 0, left.evidence[used]
-    scored = views, positive, weight
+    positive, weight = left.groups[used] == 0, left.evidence[used]
     # A single positive cannot be left out, and has no score.
     count = max(float(weight[positive].sum()), 1.0)
+    scored = views[:, used], positive, weight
     views, positive, weight = with_pseudo_positives(subspace, density, *scored, rule.columns)
     if positive.all() or not positive.any():
         return None
@@ -183,9 +183,10 @@ def calibrated_on(calibration: Calibration, unseen: Scored) -> tuple[Calibration
     Returns the calibration and the calibrated scores, or no calibration at all and None unless
     both classes have scores.
     """
-    scores, positive, weights = unseen.finite()
-    if positive.all() or not positive.any():
+    unseen = unseen.finite()
+    if not unseen.has_both:
         return Calibration.none(len(calibration.weights)), None
+    scores, positive, weights = unseen
     weight = np.ones(len(scores)) if weights is None else weights
     found = fit_calibration(*with_strays(scores[None], positive, weight))
     count = float(weight[positive].sum())

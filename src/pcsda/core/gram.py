@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from scipy.linalg.lapack import dtrtri
@@ -17,7 +17,7 @@ from scipy.linalg.lapack import dtrtri
 from . import linalg
 from .cells import Cells, CellSums
 from .linalg import PIVOT_TOLERANCE, Array, Floats, Ints, Mask, SingularMatrixError, TooFewRowsError
-from .loo import Leave, leave_of
+from .loo import EVERY, Leave
 from .scatter import group_means
 from .solvers import require_apart
 from .spread import centred, ridge_of, ridges_of, singular_scatter
@@ -129,7 +129,7 @@ class GramFactor:
         return inverse
 
     def solve(
-        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = True
+        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = EVERY
     ) -> Subspace:
         """Solve one division, at a cost of ``2 N^2 (K + 1)`` for the triangular solves.
 
@@ -147,9 +147,7 @@ class GramFactor:
 
     def over(self, cells: Cells) -> GramCells:
         """Solve for the cell indicators once, for use by all classes."""
-        indicators = np.zeros((len(cells.rows), len(cells.counts)))
-        indicators[np.arange(len(cells.rows)), cells.rows] = 1.0
-        half = linalg.lower_solve(self.factor, indicators)
+        half = linalg.lower_solve(self.factor, np.eye(len(cells.counts))[cells.rows])
         solved = linalg.lower_solve(self.factor, half, transposed=True).T
         plain = None
         if self.rows is not None:
@@ -165,7 +163,7 @@ class GramFactor:
         groups: Ints,
         counts: Array,
         n_components: int | None,
-        leave_out: Leave | bool,
+        leave_out: Leave | None,
     ) -> Subspace:
         """Solve one division from ``Y = (Kx + eps I)^-1 E`` and ``E'Y``, in O(N K^2).
 
@@ -175,8 +173,7 @@ class GramFactor:
             means = means + self.rows.origin
             require_apart(means, self.rows.variance)
         solution = self._solution(solved, inner, groups, counts)
-        leave = leave_of(leave_out)
-        found = solution.subspace(groups, counts, self.weights, n_components, leave, means)
+        found = solution.subspace(groups, counts, self.weights, n_components, leave_out, means)
         if self.moved is None:
             return found
         return replace(found, origin=found.origin + self.moved @ found.coefficients)
@@ -317,7 +314,7 @@ class GramCells:
     plain: CellSums | None
 
     def solve(
-        self, label: int, n_components: int | None = None, *, leave_out: Leave | bool = True
+        self, label: int, n_components: int | None = None, *, leave_out: Leave | None = EVERY
     ) -> Subspace:
         """Solve one class against all others."""
         groups, counts = self.cells.division(label)
@@ -363,9 +360,7 @@ def wide(
         gram *= np.sqrt(np.outer(weights, weights))
     rows = Rows(known.X, known.origin, known.variance, lift)
 
-    def refuse(regularization: float) -> ValueError:
-        return singular_scatter(width, regularization)
-
+    refuse = partial(singular_scatter, width)
     # For D > N, S_I has null vectors, and only the ridge keeps it regular.
     least = PIVOT_TOLERANCE * trace
     for ridge, factor in _factors(gram, regularizations, absolute, refuse, least):
@@ -531,7 +526,7 @@ class FeatureFactor:
     triangle: Array
 
     def solve(
-        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = True
+        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = EVERY
     ) -> Subspace:
         """Solve one division in the features, and express the result in terms of kernel values."""
         found = self.inner.solve(groups, n_components, leave_out=leave_out)

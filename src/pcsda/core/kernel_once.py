@@ -14,7 +14,7 @@ import numpy as np
 from . import linalg
 from .gram import GramFactor, of_kernel
 from .linalg import Array, Ints
-from .loo import Leave, leave_of
+from .loo import EVERY, Leave
 from .subspace import Subspace
 
 # Up to this share of the rows, moving them last takes less time than it saves.
@@ -37,22 +37,19 @@ class KernelOnce:
     weights: Array | None = None
 
     def solve(
-        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = True
+        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = EVERY
     ) -> Subspace:
         """Solve one division in ``N^3/3 + 2 N^2 (K + 1)``, plus ``m^3/3`` to leave m rows out."""
-        leave = leave_of(leave_out)
-        if leave is None or leave.rows is None or leave.together is not None:
+        rows = None if leave_out is None or leave_out.together is not None else leave_out.rows
+        if leave_out is None or rows is None or len(rows) > MOST_LAST * len(groups):
             return self._factor(self.weights).solve(groups, n_components, leave_out=leave_out)
-        size, last = len(groups), len(leave.rows)
-        if last > MOST_LAST * size:
-            return self._factor(self.weights).solve(groups, n_components, leave_out=leave)
-        places = exchange(leave.rows, size)
+        places = exchange(rows, len(groups))
         apply_exchange(self.matrix, places)
         weights = None if self.weights is None else self.weights[places]
-        moved = replace(leave, rows=places[leave.rows])
-        factor = replace(self._factor(weights), n_last=last)
+        factor = replace(self._factor(weights), n_last=len(rows))
+        moved = replace(leave_out, rows=places[rows])
         found = factor.solve(groups[places], n_components, leave_out=moved)
-        left = None if found.left is None else replace(found.left, rows=leave.rows)
+        left = None if found.left is None else replace(found.left, rows=rows)
         return replace(found, coefficients=found.coefficients[places], left=left)
 
     def _factor(self, weights: Array | None) -> GramFactor:

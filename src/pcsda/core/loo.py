@@ -61,13 +61,6 @@ class Leave:
 EVERY = Leave()
 
 
-def leave_of(leave_out: Leave | bool) -> Leave | None:
-    """Convert a flag to what to leave out: True means every row, False means none."""
-    if isinstance(leave_out, Leave):
-        return leave_out
-    return EVERY if leave_out else None
-
-
 def sample_rows(
     groups: Ints,
     most: int,
@@ -245,12 +238,6 @@ class LeftOut:
             name: part[rows] for name, part in vars(self).items() if isinstance(part, np.ndarray)
         }
         return LeftOut(**own | {"rows": None})
-
-    @property
-    def has_both(self) -> bool:
-        """Whether both classes have rows that can be left out."""
-        known = self.groups[self.known]
-        return bool(np.any(known == 0) and np.any(known > 0))
 
     def moments(self) -> LeftMoments:
         """Compute the scatter of the left-out residuals, and its total weight."""

@@ -156,7 +156,7 @@ class MultilinearFactor:
         return found, means + origin, ridge
 
     def solve(
-        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = False
+        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = None
     ) -> Subspace:
         """Solve the criterion; groups are 0 for positives and 1 for negatives.
 

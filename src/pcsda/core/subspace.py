@@ -11,7 +11,7 @@ from scipy import sparse
 
 from . import linalg
 from .linalg import Array, Floats, Ints
-from .loo import Leave, LeftOut, left_out
+from .loo import EVERY, Leave, LeftOut, left_out
 from .scatter import GroupScatter
 from .solvers import count_axes, means_noise, no_direction
 from .together import Block, leave_together
@@ -104,7 +104,7 @@ class Factor(Protocol):
     """Interface of solvers that hold rows and can solve any division of them."""
 
     def solve(
-        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = True
+        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = EVERY
     ) -> Subspace:
         """Solve one division, group 0 against groups 1..K; compute left-out rows on request."""
 
@@ -160,21 +160,15 @@ class Solution:
         left = None if leave is None else self.left_out(axes, groups, counts, weights, leave)
         coefficients = self.directions @ turn
         origin = self.origin @ turn if means is None else means[0] @ coefficients
-        projected = self._projected(turn, groups, counts, weights)
+        rows = self.residuals @ turn
+        if weights is not None:
+            rows *= np.sqrt(weights)[:, None]
+        scatters = (part.T @ part for part in (rows[groups == 0], rows[groups > 0]))
+        projected = GroupScatter(counts, self.centres @ turn, *scatters)
         ridged = np.eye(turn.shape[1])
         return Subspace(
             coefficients, origin, axes.values, axes.rank, projected, ridged, means, left
         )
-
-    def _projected(
-        self, turn: Array, groups: Ints, counts: Array, weights: Array | None
-    ) -> GroupScatter:
-        """Return the statistics on the axes; residuals are already taken about the group means."""
-        rows = self.residuals @ turn
-        if weights is not None:
-            rows *= np.sqrt(weights)[:, None]
-        inside, outside = rows[groups == 0], rows[groups > 0]
-        return GroupScatter(counts, self.centres @ turn, inside.T @ inside, outside.T @ outside)
 
     def axes(self, size: int, n_components: int | None, means: Array | None) -> Axes:
         """Find the rotation to the axes, given the number of rows and input-space group means."""
@@ -197,26 +191,23 @@ class Solution:
 
         All axes are rotated together, so that the leading axes do not depend on how many are kept.
         """
-        return self._left_out(axes.every, groups, counts, weights, leave).leading(len(axes.values))
-
-    def _left_out(
-        self, turn: Array, groups: Ints, counts: Array, weights: Array | None, leave: Leave
-    ) -> LeftOut:
         if leave.together is not None:
-            fixed = (self.overlap, turn, groups, counts, weights)
-            return leave_together(self.block, *fixed, leave)
-        leverage, gap = self.leverages()
-        left = left_out(
-            leave.take(self.residuals),
-            leave.take(leverage),
-            leave.take(gap),
-            self.gram,
-            turn,
-            leave.take(groups),
-            counts,
-            None if weights is None else leave.take(weights),
-        )
-        return replace(left, stands_for=leave.stands_for, rows=leave.rows)
+            fixed = (self.overlap, axes.every, groups, counts, weights)
+            left = leave_together(self.block, *fixed, leave)
+        else:
+            leverage, gap = self.leverages()
+            left = left_out(
+                leave.take(self.residuals),
+                leave.take(leverage),
+                leave.take(gap),
+                self.gram,
+                axes.every,
+                leave.take(groups),
+                counts,
+                None if weights is None else leave.take(weights),
+            )
+            left = replace(left, stands_for=leave.stands_for, rows=leave.rows)
+        return left.leading(len(axes.values))
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from . import linalg
 from .cells import Cells, CellSums
 from .direct import DirectFactor, is_close
 from .linalg import Array, Floats, Ints, Mask, SingularMatrixError
-from .loo import Leave, inflation, leave_of
+from .loo import EVERY, Leave, inflation
 from .scatter import group_means
 from .solvers import require_apart
 from .spread import centred, naming_the_ridge, ridges_of
@@ -66,7 +66,7 @@ class WhiteFactor:
         return lengths
 
     def solve(
-        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = True
+        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = EVERY
     ) -> Subspace:
         """Find the subspace of one division, at a cost of ``2 N D K + O(N K^2)``."""
         counts = np.bincount(groups, self.weights).astype(np.float64)
@@ -85,7 +85,7 @@ class WhiteFactor:
         groups: Ints,
         counts: Array,
         n_components: int | None,
-        leave_out: Leave | bool,
+        leave_out: Leave | None,
     ) -> Subspace:
         """Solve a division, given its group means both whitened and minus the origin.
 
@@ -96,8 +96,7 @@ class WhiteFactor:
         require_apart(means, self.variance)
         with suppress(SingularMatrixError):
             solved = self._solution(white, groups, counts)
-            leave = leave_of(leave_out)
-            found = solved.subspace(groups, counts, self.weights, n_components, leave, means)
+            found = solved.subspace(groups, counts, self.weights, n_components, leave_out, means)
             if not is_close(found.left, self.X.shape):
                 return found
         alone = DirectFactor(self.X, self.ridge / self.variance, self.weights, ridge=self.ridge)
@@ -214,7 +213,7 @@ class WhiteCells:
     plain: CellSums
 
     def solve(
-        self, label: int, n_components: int | None = None, *, leave_out: Leave | bool = True
+        self, label: int, n_components: int | None = None, *, leave_out: Leave | None = EVERY
     ) -> Subspace:
         """Solve the division of one class against all others."""
         groups, counts = self.cells.division(label)

@@ -264,7 +264,7 @@ class SeparateLabels:
         def fit(label: int) -> Any:
             model = clone(template)
             groups = self.own_groups(label) if over is None else cells.division(label)[0]
-            leave: Leave | bool = False
+            leave: Leave | None = None
             if leave_out:
                 data = TrainingRows(self.X, groups, None, self.seed, together)
                 leave = leave_sample(model, data)
