@@ -194,7 +194,7 @@ def test_leaving_out_strangers_equals_a_refit_without_them():
         X[kept], y[kept], clusters[kept], keys[kept], None
     )
     for place, label in enumerate((0, 5)):
-        _, counts, means = without.division(label, without.own(label))
+        _, counts, means = without.division(without.own(label))
         within, before = (
             scatter_of(rows, some, label) for rows, some in ((without, X[kept]), (shared, X))
         )

@@ -69,7 +69,7 @@ class CSDAFactor:
     weights: Array | None = None
 
     def solve(
-        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = False
+        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = None
     ) -> Subspace:
         """Solve the criterion; groups are 0 for positives and 1 for negatives."""
         X, wide = self.X, self.X.shape[1] > len(self.X)
@@ -144,7 +144,7 @@ class KernelCSDAFactor:
     whole: Whole | None = field(default=None, init=False)
 
     def solve(
-        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = False
+        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = None
     ) -> Subspace:
         """Solve the criterion; groups are 0 for positives and 1 for negatives."""
         matrix, weights, regularization = self.matrix, self.weights, self.criterion.regularization
@@ -192,7 +192,7 @@ class KernelCSDAFactor:
                 features = solved.features / root[:, None]
                 part = FeaturePart(features[train], self.criterion, weights, near)
                 return part, lambda test: features[test]
-        near = solved.coefficients[train[rows.groups[train] > 0]]
+        near = solved.axes.components.T[train[rows.groups[train] > 0]]
         own = root[train]
         matrix = rows.matrix[np.ix_(train, train)] / own / own[:, None]
         made = KernelCSDAFactor(matrix, self.criterion, weights, definite=True, near=near)
@@ -209,7 +209,7 @@ class FeaturePart:
     near: Array
 
     def solve(
-        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = False
+        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = None
     ) -> Subspace:
         """Maximise the trace ratio; groups are 0 for positives and 1 for negatives."""
         _, _, variance = centred(self.features, self.weights)

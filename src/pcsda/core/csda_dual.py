@@ -68,15 +68,12 @@ class Centred:
 
 @dataclass(frozen=True)
 class Solved:
-    """Axes as coefficients of the rows in :class:`Centred`, with their values and rank.
+    """Axes whose components are coefficients of the rows in :class:`Centred`.
 
     The trace ratio also provides the features of the rows, and the axes in terms of these features.
     """
 
-    coefficients: Array
-    eigenvalues: Array
-    rank: int
-    step: float = 0.0
+    axes: Projection
     features: Array | None = None
     directions: Array | None = None
 
@@ -114,7 +111,8 @@ def eigen(rows: Centred, count: int) -> Solved:
     if rank == 0:
         raise no_direction()
     scale = np.sqrt(rows.ridge * values[:rank])
-    return Solved(on_rows(vectors[:, :rank]) / scale, values[:rank] / rows.ridge, rank)
+    coefficients = on_rows(vectors[:, :rank]) / scale
+    return Solved(Projection(coefficients.T, values[:rank] / rows.ridge, rank))
 
 
 def trace_ratio(rows: Centred, count: int, learn_reference: bool) -> Solved:
@@ -128,8 +126,7 @@ def trace_ratio(rows: Centred, count: int, learn_reference: bool) -> Solved:
     found = ratio.solve(count)
     coefficients = np.zeros((len(features), len(found.eigenvalues)))
     coefficients[pivots] = linalg.lower_solve(triangle, found.components.T, transposed=True)
-    kept = {"features": features, "directions": found.components.T}
-    return Solved(coefficients, found.eigenvalues, found.rank, found.step, **kept)
+    return Solved(replace(found, components=coefficients.T), features, found.components.T)
 
 
 @dataclass(frozen=True)
@@ -240,14 +237,14 @@ def subspace_of(rows: Centred, solved: Solved, n_components: int | None, most: i
     The result's coefficients apply to the rows themselves, with the positive mean taken out.
     `origin` is zero; the caller sets it.
     """
-    kept = _kept(solved, n_components, most)
-    a = solved.coefficients[:, : len(kept.components)]
+    kept = keep_leading(solved.axes, n_components, most)
+    a = kept.components.T
     image = rows.matrix @ a
     on_rows = rows.root[:, None] * a
     positive, share = rows.positive, rows.root[rows.positive] ** 2 / rows.counts[0]
     on_rows[positive] -= np.outer(share, on_rows.sum(axis=0))
     z = image / rows.root[:, None]
-    return _subspace(on_rows, z, a.T @ image, rows, kept, solved.step)
+    return _subspace(on_rows, z, a.T @ image, rows, kept)
 
 
 def part_of_features(
@@ -263,21 +260,14 @@ def part_of_features(
     centred = (features - mean) * rows.root[:, None]
     count = most if n_components is None else min(n_components, most)
     ratio = Ratio.of(centred, rows.groups, rows.root, rows.ridge, learn_reference, rows.near)
-    found = ratio.solve(count)
-    solved = Solved(found.components.T, found.eigenvalues, found.rank, found.step)
-    kept = _kept(solved, n_components, most)
-    W = solved.coefficients[:, : len(kept.components)]
+    kept = keep_leading(ratio.solve(count), n_components, most)
+    W = kept.components.T
     z = (centred @ W) / rows.root[:, None]
-    return replace(_subspace(W, z, W.T @ W, rows, kept, found.step), origin=mean @ W)
-
-
-def _kept(solved: Solved, n_components: int | None, most: int) -> Projection:
-    axes = Projection(np.eye(solved.coefficients.shape[1]), solved.eigenvalues, solved.rank)
-    return keep_leading(axes, n_components, most)
+    return replace(_subspace(W, z, W.T @ W, rows, kept), origin=mean @ W)
 
 
 def _subspace(
-    coefficients: Array, z: Array, inside: Array, rows: Centred, kept: Projection, step: float
+    coefficients: Array, z: Array, inside: Array, rows: Centred, kept: Projection
 ) -> Subspace:
     """Build the subspace from the rows' coordinates z and the axes' inner products `inside`."""
     weights = None if np.all(rows.root == 1) else rows.root**2
@@ -290,5 +280,5 @@ def _subspace(
         projected,
         projected.positive + rows.ridge * (inside + inside.T) / 2,
         single_negatives=True,
-        reference=None if not step else -step * projected.delta[0],
+        reference=-kept.step * projected.delta[0] if kept.step else None,
     )

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import linalg as scipy_linalg
 
 from . import linalg
 from .linalg import Array, Floats, Ints, SingularMatrixError
@@ -52,11 +51,8 @@ def lowrank(scatter: GroupScatter, ridge: float, n_components: int | None = None
     numerator = scatter.out_of_class
     factor = linalg.cholesky(numerator + scatter.positive, ridge)
     half = linalg.lower_solve(factor, linalg.lower_solve(factor, numerator).T)
-    count = n_components or size
-    _, vectors = scipy_linalg.eigh(
-        half, subset_by_index=[size - count, size - 1], check_finite=False
-    )
-    directions = linalg.lower_solve(factor, vectors[:, ::-1], transposed=True)
+    vectors = linalg.top_eigenvectors(half, n_components or size)
+    directions = linalg.lower_solve(factor, vectors, transposed=True)
     # For values near one, 1 - value loses digits; the quotient itself does not.
     top = np.einsum("ij,ij->j", directions, numerator @ directions)
     bottom = np.einsum("ij,ij->j", directions, scatter.positive @ directions)

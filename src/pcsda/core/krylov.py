@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from scipy import linalg as scipy_linalg
 
+from . import linalg
 from .linalg import Array
 
 # A solution has converged if its residual is below this share of its image. Models of folds only
@@ -114,9 +115,7 @@ def top_eigenvectors(
     """Find leading eigenvectors of a symmetric matrix, given its product with vector blocks."""
 
     def solve(forms: list[Array]) -> tuple[Array, Sequence[float]]:
-        small = len(forms[0])
-        window = [max(small - count - BESIDE, 0), small - 1]
-        _, turn = scipy_linalg.eigh(forms[0], subset_by_index=window, check_finite=False)
-        return turn[:, ::-1], [1.0]
+        size = len(forms[0])
+        return linalg.top_eigenvectors(forms[0], min(count + BESIDE, size)), [1.0]
 
     return leading(lambda block: [product(block)], solve, size, count, near)

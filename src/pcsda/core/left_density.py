@@ -229,19 +229,18 @@ def _blocks_of(left: LeftOut, own: Ints) -> tuple[Ints, Ints, Ints]:
 
 def _inside_few(positive: Spread, left: LeftOut, rest: Remaining) -> Array:
     """Return log densities under a class of few positives, estimated without each block."""
-    white, width, tail = positive.white, len(positive.white), positive.tail
-    whitened = left.coordinates @ white.T
-    square = np.einsum("ij,ij->i", whitened, whitened)
-    result: Array = log_volume(white) - energy(square, width, tail)
+    white, width = positive.white, len(positive.white)
+    result = positive.log_density(left.coordinates)
     values, vectors = np.linalg.eigh(rest.covariances)
     values = np.maximum(values, SMALLEST_GAP)
     volume = log_volume(white) - 0.5 * np.log(values).sum(axis=1)
     step = max(1, linalg.BLOCK_BYTES // (8 * width**2))
     for start in range(0, len(rest.rows), step):
         rows, block = rest.rows[start : start + step], rest.block[start : start + step]
-        turned = (whitened[rows, None] @ vectors[block])[:, 0]
+        whitened = left.coordinates[rows] @ white.T
+        turned = (whitened[:, None] @ vectors[block])[:, 0]
         square = np.einsum("ij,ij,ij->i", turned, turned, 1 / values[block])
-        result[rows] = volume[block] - energy(square, width, tail)
+        result[rows] = volume[block] - energy(square, width, positive.tail)
     return result
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from scipy import sparse
@@ -280,8 +281,11 @@ class SharedRows:
         number[kept] = np.arange(1, len(kept) + 1)
         return np.where(self.owner[chosen] == label, 0, number[self.clusters[chosen]])
 
-    def division(self, label: int, own: Ints) -> tuple[Ints, Array, Array]:
-        """Return the clusters with negatives for a label, and its group sizes and means minus c."""
+    def division(self, own: Ints) -> tuple[Ints, Array, Array]:
+        """Divide the rows into a label's `own` rows and the clusters of all others.
+
+        Returns the clusters in which rows remain, and the groups' sizes and means minus c.
+        """
         middle, clusters = self.about(own), self.clusters[own]
         sums, sizes = np.zeros_like(self.totals), np.zeros(len(self.counts))
         np.add.at(sums, clusters, middle)
@@ -335,9 +339,7 @@ class SolvedLabel:
 
     def density(self, negatives: str, shrinkage: float) -> Mixture | Blend:
         """Estimate the label's density with Gaussian tails."""
-        found = fit_density(self.moments, negatives=negatives, shrinkage=shrinkage)
-        assert isinstance(found, (Mixture, Blend))
-        return found
+        return fit_density(self.moments, negatives=negatives, shrinkage=shrinkage)
 
     def thinned(self, most: int) -> SolvedLabel:
         """Keep the label's own left-out rows and at most `most` other left-out rows."""
@@ -366,17 +368,13 @@ def solve_labels(
     step = max(1, STEP_NUMBERS // (width * max(len(shared.sample), shared.rows.shape[1])))
     for start in range(0, len(labels), step):
         part = [int(label) for label in labels[start : start + step]]
-        divisions = []
-        for label in part:
-            own = shared.own(label)
-            divisions.append((own, *shared.division(label, own)))
+        owned = [shared.own(label) for label in part]
+        divisions = [(own, *shared.division(own)) for own in owned]
         white = np.concatenate([means for *_, means in divisions]) @ shared.back
         projected = shared.sample_rows @ (white @ shared.back.T).T
         edges = np.cumsum([0] + [len(counts) for _, _, counts, _ in divisions])
-        for label, division, first, last in zip(
-            part, divisions, edges[:-1], edges[1:], strict=True
-        ):
-            own_white, of_sample = white[first:last], projected[:, first:last]
+        for label, division, ends in zip(part, divisions, pairwise(edges), strict=True):
+            own_white, of_sample = white[slice(*ends)], projected[:, slice(*ends)]
             yield _solve(shared, label, *division, own_white, of_sample, n_components)
 
 
@@ -410,11 +408,8 @@ def _solve(
     axes = solution.axes(len(shared.owner), n_components, means + shared.origin)
     seen = np.bincount(groups, minlength=len(counts))
     stands_for = (counts / np.maximum(seen, 1))[groups]
-    together = None
-    if shared.together is not None:
-        together = shared.together[chosen]
-    alike = bool(np.all(stands_for == 1))
-    leave = Leave(None, None if alike else stands_for, together)
+    together = None if shared.together is None else shared.together[chosen]
+    leave = Leave(None, None if np.all(stands_for == 1) else stands_for, together)
     left = solution.left_out(axes, groups, counts, None, leave)
     centres = np.vstack([np.zeros(axes.turn.shape[1]), solution.gram @ axes.turn])
     flat = np.zeros((len(axes.values), len(axes.values)))

@@ -9,8 +9,8 @@ change nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import isinf
 from typing import Any, NamedTuple
@@ -115,10 +115,12 @@ class Panel:
 
     def take(self, labels: Any) -> Panel:
         """Return the densities for a subset of the labels."""
+        return self._each(lambda array: array[labels])
+
+    def _each(self, change: Callable[[Array], Any]) -> Panel:
+        """Apply a function to each array."""
         arrays: dict[str, Any] = {
-            field.name: getattr(self, field.name)[labels]
-            for field in fields(self)
-            if field.name != "n_views"
+            name: change(part) for name, part in vars(self).items() if isinstance(part, np.ndarray)
         }
         return replace(self, **arrays)
 
@@ -165,15 +167,7 @@ class Panel:
 
     @cached_property
     def _single(self) -> Panel:
-        return self._converted(np.float32)
-
-    def _converted(self, kind: type) -> Panel:
-        arrays: dict[str, Any] = {
-            field.name: getattr(self, field.name).astype(kind)
-            for field in fields(self)
-            if field.name != "n_views"
-        }
-        return replace(self, **arrays)
+        return self._each(lambda array: array.astype(np.float32))
 
     def _some_views(self, z: Array, products: tuple[Array, ...], tails: Tails) -> Array:
         scales, aims, sizes = products

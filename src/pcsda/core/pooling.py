@@ -98,27 +98,25 @@ def common_tails(labels: Sequence[SolvedLabel], densities: Sequence[Mixture | Bl
     """Return the degrees of freedom under which all labels' left-out negatives are most likely."""
     widths = [len(density.base.positive) for density in densities]
     usual = max(set(widths), key=widths.count)
-    squares: list[Array] = []
-    on_axis: list[Array] = []
-    mass: list[Array] = []
-    mass_on_axis: list[Array] = []
+    about_centres: list[tuple[Array, Array]] = []
+    on_axis: list[tuple[Array, Array]] = []
     for label, density, width in zip(labels, densities, widths, strict=True):
         left = label.subspace.left
         assert left is not None
         if width != usual:
             continue
-        known, own = left_out_squares(density.base.spreads[1], density.base.centres, left)
-        squares.append(own)
-        mass.append(left.mass[known])
+        known, squares = left_out_squares(density.base.spreads[1], density.base.centres, left)
+        about_centres.append((squares, left.mass[known]))
         if isinstance(density, Blend):
-            cloud = density.cloud
-            offset = (left.coordinates @ density.axis)[known] - cloud.centres[0]
-            on_axis.append(offset**2 / cloud.negative[0])
-            mass_on_axis.append(left.mass[known])
-    mixture = fit_tail(np.concatenate(squares), usual, np.concatenate(mass))
-    if not on_axis:
-        return Tails(mixture)
-    return Tails(mixture, fit_tail(np.concatenate(on_axis), 1, np.concatenate(mass_on_axis)))
+            on_axis.append((density.cloud_squares(left)[known], left.mass[known]))
+    mixture = _joint_tail(about_centres, usual)
+    return Tails(mixture, _joint_tail(on_axis, 1)) if on_axis else Tails(mixture)
+
+
+def _joint_tail(parts: Sequence[tuple[Array, Array]], width: int) -> float:
+    """Fit one tail to the squared distances and weights of several labels."""
+    squares, mass = map(np.concatenate, zip(*parts, strict=True))
+    return fit_tail(squares, width, mass)
 
 
 def turns_of(labels: Sequence[SolvedLabel], n_clusters: int, width: int) -> Array:

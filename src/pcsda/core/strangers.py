@@ -78,19 +78,13 @@ def as_strangers(
     log_weights : array of shape (L, K)
     """
     own, sizes = shared.own_sums(labels)
-    counts = np.concatenate(
-        [sizes.sum(axis=1, keepdims=True), shared.counts - sizes - away.counts], axis=1
-    )
-    sums = np.concatenate(
-        [own.sum(axis=1, keepdims=True), shared.white_totals - own - away.sums], axis=1
-    )
-    filled = counts > 0.5
-    counts = np.where(filled, counts, 0.0)
-    means = np.where(filled[..., None], sums / np.maximum(counts, 1.0)[..., None], 0.0)
+    remaining = shared.white_totals - away.sums, shared.counts - away.counts
+    counts, means = _groups(own, sizes, *remaining)
+    filled = counts > 0
     beside = means @ away.span.T  # U m of every mean
     overlap = means @ means.swapaxes(1, 2) + beside @ away.inner @ beside.swapaxes(1, 2)
     mix = _mixed(overlap, counts, filled) @ turns
-    before = _contrast(_means_with(shared, own, sizes))
+    before = _contrast(_groups(own, sizes, shared.white_totals, shared.counts)[1])
     across = means @ before.swapaxes(1, 2)
     across += beside @ away.inner @ (before @ away.span.T).swapaxes(1, 2)
     toward = _contrast(overlap) * filled[:, 1:, None]
@@ -111,12 +105,17 @@ def _contrast(values: Array) -> Array:
     return values[:, 1:] - values[:, :1]
 
 
-def _means_with(shared: SharedRows, own: Array, sizes: Array) -> Array:
-    """Return each label's whitened group means, including the block; zero for empty groups."""
-    counts = np.concatenate([sizes.sum(axis=1, keepdims=True), shared.counts - sizes], axis=1)
-    sums = np.concatenate([own.sum(axis=1, keepdims=True), shared.white_totals - own], axis=1)
-    means: Array = np.where(counts[..., None] > 0.5, sums / np.maximum(counts, 1.0)[..., None], 0.0)
-    return means
+def _groups(own: Array, sizes: Array, totals: Array, counts: Array) -> tuple[Array, Array]:
+    """Return the sizes and whitened means of each label's groups; both are 0 for empty groups.
+
+    `own` and `sizes` are the sums and numbers of each label's rows in each cluster; `totals` and
+    `counts` are those of all rows.
+    """
+    counts = np.concatenate([sizes.sum(axis=1, keepdims=True), counts - sizes], axis=1)
+    sums = np.concatenate([own.sum(axis=1, keepdims=True), totals - own], axis=1)
+    filled = counts > 0.5
+    means = np.where(filled[..., None], sums / np.maximum(counts, 1.0)[..., None], 0.0)
+    return np.where(filled, counts, 0.0), means
 
 
 def _mixed(overlap: Array, counts: Array, filled: Mask) -> Array:
