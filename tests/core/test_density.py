@@ -194,14 +194,16 @@ def test_log_ratio_equals_the_formulas_with_scipy_densities(negatives, nu, d):
 def test_without_shrinkage_covariances_follow_the_paper():
     moments = make_moments()
     s = moments.scatter
+    phi_p, phi_w = s.positive / s.n_positive, s.within / (s.n_negative - s.n_subclasses)
     mixture = fit_density(moments, negatives="mixture", shrinkage=0.0)
     marginal = fit_density(moments, negatives="marginal", shrinkage=0.0)
-    assert_allclose(mixture.positive, s.phi_p)  # eq. (Phi_p)
-    assert_allclose(mixture.negative, s.phi_w)  # eq. (Phi_w)
-    assert_allclose(marginal.positive, s.phi_p)
+    assert_allclose(mixture.positive, phi_p)  # eq. (Phi_p)
+    assert_allclose(mixture.negative, phi_w)  # eq. (Phi_w)
+    assert_allclose(marginal.positive, phi_p)
     assert_allclose(marginal.negative, s.phi_o)  # eq. (Phi_o)
-    assert_allclose(marginal.within, s.phi_w)
-    assert_allclose(marginal.negative - marginal.within, s.phi_n)  # eq. (Phi_n2)
+    assert_allclose(marginal.within, phi_w)
+    phi_n = s.between / s.n_subclasses - phi_w / (s.n_negative / s.n_subclasses)
+    assert_allclose(marginal.negative - marginal.within, phi_n)  # eq. (Phi_n2)
 
 
 @pytest.mark.parametrize("nu", [0.5, 4.0])
@@ -210,8 +212,8 @@ def test_shrinkage_adds_a_prior_of_nu_samples(nu):
     s = moments.scatter
     density = fit_density(moments, negatives="mixture", shrinkage=nu)
     n_p = moments.n_positive
-    assert_allclose(density.positive, (n_p * s.phi_p + nu * moments.target) / (n_p + nu))
-    within = (moments.n_within * s.phi_w + nu * moments.target) / (moments.n_within + nu)
+    assert_allclose(density.positive, (s.positive + nu * moments.target) / (n_p + nu))
+    within = (s.within + nu * moments.target) / (moments.n_within + nu)
     assert_allclose(density.negative, within)
     assert_allclose(density.within, within)
     assert_allclose(density.positive_strength, n_p + nu)

@@ -65,21 +65,6 @@ LEAST_REST = 1e-6
 
 
 @dataclass(frozen=True)
-class Expectation:
-    """Prior expectation about the views; by default, they are taken as log-likelihood ratios.
-
-    Attributes
-    ----------
-    slope : float
-        Centre of the prior on the slope.
-    offset_spread : float
-    """
-
-    slope: float = 1.0
-    offset_spread: float = 1.0
-
-
-@dataclass(frozen=True)
 class Scores:
     """Views of rows that a model has not seen, with their labels.
 
@@ -89,23 +74,18 @@ class Scores:
     positive, unchecked : boolean arrays of shape (n,)
         Labelled positives and unchecked rows; all others are checked negatives.
     weight : array of shape (n,)
-    expected : Expectation
+    slope : float
+        Centre of the prior on the slope; 1 takes the views as log-likelihood ratios.
+    offset_spread : float
+        Standard deviation of the prior on the offset.
     """
 
     views: Array
     positive: Mask
     unchecked: Mask
     weight: Array
-    expected: Expectation = Expectation()
-
-    @property
-    def log_masses(self) -> Array:
-        """Logarithms of the total weights of positives, unchecked rows and checked negatives."""
-        checked = ~self.positive & ~self.unchecked
-        masses = [self.weight[part].sum() for part in (self.positive, self.unchecked, checked)]
-        with np.errstate(divide="ignore"):
-            logs: Array = np.log(masses)
-        return logs
+    slope: float = 1.0
+    offset_spread: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -141,8 +121,8 @@ def fit_shares(scores: Scores, share: float | None = None) -> Shares:
 
     A row with log-likelihood ratio r is a labelled positive, unchecked, or a checked negative with
     odds ``N_p e^r : N_u (1 - pi + pi e^r) : N_c``. With V views ``r = a @ views + b``. The priors
-    are ``ln(V a) ~ N(ln a_0, 0.5^2)``, ``b ~ N(0, s^2)`` and ``pi < 1/2``; the slope a_0 and the
-    spread s come from `scores.expected`.
+    are ``ln(V a) ~ N(ln a_0, 0.5^2)``, ``b ~ N(0, s^2)`` and ``pi < 1/2``, where a_0 is
+    `scores.slope` and s is `scores.offset_spread`.
     """
     profile = _Profile(scores)
     if share is not None:
@@ -193,12 +173,14 @@ class _Profile:
 
     def __init__(self, scores: Scores) -> None:
         self._scores = scores
-        self._masses = scores.log_masses[:, None]
+        checked = ~scores.positive & ~scores.unchecked
+        parts = scores.positive, scores.unchecked, checked
+        with np.errstate(divide="ignore"):
+            self._log_masses = np.log([[scores.weight[part].sum()] for part in parts])
         n_views = len(scores.views)
-        self._precision = (
-            np.append(np.full(n_views, SLOPE_SPREAD), scores.expected.offset_spread) ** -2.0
-        )
-        self._middle = np.append(np.full(n_views, np.log(scores.expected.slope)), 0.0)
+        spreads = np.append(np.full(n_views, SLOPE_SPREAD), scores.offset_spread)
+        self._precision = spreads**-2.0
+        self._middle = np.append(np.full(n_views, np.log(scores.slope)), 0.0)
         self._found: dict[float, tuple[float, Array]] = {}
 
     def __call__(self, share: float) -> float:
@@ -243,7 +225,7 @@ class _Profile:
         ratio = slopes @ scores.views + point[-1]
         hidden = hidden_probability(ratio, share)
         crowd = np.logaddexp(np.log1p(-share), ratio + np.log(max(share, 1e-300)))
-        logs = np.stack([ratio, crowd, np.zeros_like(ratio)]) + self._masses
+        logs = np.stack([ratio, crowd, np.zeros_like(ratio)]) + self._log_masses
         total = np.logaddexp.reduce(logs, axis=0)
         own = np.where(positive, logs[0], np.where(unchecked, logs[1], logs[2]))
         toward = np.where(positive, 1.0, np.where(unchecked, hidden, 0.0))
@@ -494,22 +476,15 @@ def _step(problem: Problem, apart: Mask, loose: Mask) -> Contaminated:
             "negatives are too few; give more rows, raise regularization or set contamination=0"
         )
     scores = _scores(problem, subspace, density, views, rows)
+    # If hidden positives are far from the negatives, all slopes fit equally well, and a low slope
+    # would explain them by chance. So the share is estimated with an expected slope of one. With
+    # few positives, that would set apart rows that merely resemble them and harm the ranking.
     few = np.sum(problem.positive) < ENOUGH
-    shares = fit_shares(scores if few else _taken_as_ratios(scores), problem.share)
+    shares = fit_shares(scores if few else replace(scores, slope=1.0), problem.share)
     held = fit_shares(scores, shares.share)
     shares = replace(shares, calibration=held.calibration)
     fitted = Fitted(subspace, density, shares.calibration)
     return _with_responsibilities(problem, fitted, shares, views, rows, groups)
-
-
-def _taken_as_ratios(scores: Scores) -> Scores:
-    """Return the same scores with an expected slope of one.
-
-    If hidden positives are far from the negatives, all slopes fit equally well, and a low slope
-    would explain them by chance. So the share is estimated with slope one, unless positives are
-    few: then rows that merely resemble positives would be set apart, and the ranking would suffer.
-    """
-    return replace(scores, expected=replace(scores.expected, slope=1.0))
 
 
 def _with_responsibilities(
@@ -552,4 +527,4 @@ def _scores(
     unchecked = np.append(unchecked, np.zeros(len(positive) - len(unchecked), dtype=bool))
     # A single positive lies at its own mean, and the offset has to compensate for that.
     spread = 1 + 1 / max(float(subspace.projected.counts[0]), 1.0)
-    return Scores(found, positive, unchecked, mass, Expectation(MODEL_SLOPE, spread))
+    return Scores(found, positive, unchecked, mass, MODEL_SLOPE, spread)

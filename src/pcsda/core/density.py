@@ -211,6 +211,12 @@ class Mixture:
         """
         return (self._inside_of_sets(z, sets, n_sets) - self._at_centres(z, sets, n_sets))[None]
 
+    def _with_singles(self, ratio: Array, z: Array, sets: Ints) -> Array:
+        """Replace the log ratios of sets of one row with the density's ratio for that row."""
+        rows = np.bincount(sets)[sets] == 1
+        ratio[sets[rows]] = self.views(z[rows])[0]
+        return ratio[None]
+
     def _inside_of_sets(self, z: Array, sets: Ints, n_sets: int) -> Array:
         positive = self.white[0]
         return sum_by(log_density(z @ positive.T, positive, self.tail), sets, n_sets)
@@ -314,15 +320,11 @@ class Marginal(Mixture):
         """Return the log ratio of sets, with the subclass mean integrated out, eq. (P_Sk_Prod)."""
         if self.within is None:
             return super().views_of_sets(z, sets, n_sets)
-        inside = self._inside_of_sets(z, sets, n_sets)
-        outside = shared_mean_log_likelihood(
+        ratio = self._inside_of_sets(z, sets, n_sets)
+        ratio -= shared_mean_log_likelihood(
             z, sets, n_sets, self.negative - self.within, self.within
         )
-        # A single sample is scored by the density itself, whatever was clipped.
-        single = np.bincount(sets, minlength=n_sets) == 1
-        rows = single[sets]
-        outside[sets[rows]] = inside[sets[rows]] - self.views(z[rows])[0]
-        return (inside - outside)[None]
+        return self._with_singles(ratio, z, sets)
 
     def left_out_views(self, left: LeftOut, counts: Array) -> Array:
         """Return left-out log ratios, shape (1, n); no centre depends on a row's subclass."""
@@ -351,12 +353,7 @@ class Posterior(Mixture):
         outside = shared_mean_log_likelihood(
             z - self.centres[0], sets, n_sets, self.negative - self.within, self.within
         )
-        ratio = inside - outside
-        # A single sample is scored by the density itself, with its tails.
-        single = np.bincount(sets, minlength=n_sets) == 1
-        rows = single[sets]
-        ratio[sets[rows]] = self.views(z[rows])[0]
-        return ratio[None]
+        return self._with_singles(inside - outside, z, sets)
 
     def left_out_views(self, left: LeftOut, counts: Array) -> Array:
         """Return left-out log ratios, shape (1, n), using the covariances of all labels."""
@@ -504,10 +501,14 @@ class Blend:
     def with_tails(self, left: LeftOut) -> Blend:
         """Fit the degrees of freedom for both the mixture and the cloud."""
         negative = np.flatnonzero((left.groups > 0) & left.scored)
-        cloud = self.cloud
-        offset = (left.coordinates @ self.axis)[negative] - cloud.centres[0]
-        tail = fit_tail(offset**2 / cloud.negative[0], 1, left.mass[negative])
+        tail = fit_tail(self.cloud_squares(left)[negative], 1, left.mass[negative])
         return replace(self, base=self.base.with_tails(left), tail=tail)
+
+    def cloud_squares(self, left: LeftOut) -> Array:
+        """Return the squared Mahalanobis distances of left-out rows from the cloud's centre."""
+        offset = left.coordinates @ self.axis - self.cloud.centres[0]
+        squares: Array = offset**2 / self.cloud.negative[0]
+        return squares
 
     def margin(self, axes: Sequence[int]) -> Blend:
         """Return the marginal density on a subset of the axes."""
@@ -549,7 +550,7 @@ DENSITIES: dict[str, type[Mixture] | type[Blend]] = {
 }
 
 
-def fit_density(moments: Moments, *, negatives: str, shrinkage: float) -> Density:
+def fit_density(moments: Moments, *, negatives: str, shrinkage: float) -> Mixture | Blend:
     """Estimate both densities as Gaussians.
 
     `shrinkage` is the prior strength nu: ``(S + nu target) / (n + nu)``, used for the covariances

@@ -169,29 +169,13 @@ class GroupScatter:
         return self.within + weighted.T @ self.delta
 
     @property
-    def phi_p(self) -> Array:
-        """Covariance of eq. (Phi_p)."""
-        return self.positive / self.n_positive
-
-    @property
-    def phi_w(self) -> Array:
-        """Covariance of eq. (Phi_w); zero by definition when all subclasses are single samples."""
-        freedom = self.within_freedom
-        return self.within / freedom if freedom > 0 else np.zeros_like(self.within)
-
-    @property
     def within_freedom(self) -> float:
         """N_n - K, the divisor of eq. (Phi_w)."""
         return max(self.n_negative - self.n_subclasses, 0.0)
 
     @property
-    def phi_n(self) -> Array:
-        """Covariance of eq. (Phi_n2), with the mean subclass size for M; may be indefinite."""
-        return self.phi_o - self.phi_w
-
-    @property
     def phi_o(self) -> Array:
-        """Covariance of eq. (Phi_o)."""
+        """Covariance of eq. (Phi_o), the sum of those of eq. (Phi_n2) and eq. (Phi_w)."""
         return self.between / self.n_subclasses + self.within / self.n_negative
 
     def leading(self, d: int) -> GroupScatter:
