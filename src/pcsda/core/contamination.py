@@ -312,7 +312,9 @@ def fit_contaminated(problem: Problem) -> Contaminated:
     step uses none. So the interval spans the intervals of the first step, the last step and the
     final model.
     """
-    problem = replace(problem, factorise=_once(problem.factorise))
+    factorise, weights = problem.factorise, problem.weights
+    usual = factorise(weights)  # the weights of most steps
+    problem = replace(problem, factorise=lambda own: usual if own is weights else factorise(own))
     way = [_one_crowd(problem)]
     for step in STEPS[1:]:
         way.append(_set_apart(problem, way[-1], step))
@@ -331,18 +333,6 @@ def fit_contaminated(problem: Problem) -> Contaminated:
         found = _set_apart(replace(problem, share=held), before, share)
     lows, highs = zip(*(one.shares.interval for one in (first, last, found)), strict=True)
     return replace(found, shares=replace(found.shares, interval=(min(lows), max(highs))))
-
-
-def _once(factorise: Callable[[Array | None], Factor]) -> Callable[[Array | None], Factor]:
-    """Keep the factor for the first weights, which most steps use."""
-    kept: list[tuple[Array | None, Factor]] = []
-
-    def factor(weights: Array | None) -> Factor:
-        if not kept:
-            kept.append((weights, factorise(weights)))
-        return kept[0][1] if weights is kept[0][0] else factorise(weights)
-
-    return factor
 
 
 def _one_crowd(problem: Problem) -> Contaminated:

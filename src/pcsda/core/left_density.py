@@ -358,7 +358,8 @@ def _outside(
     overlap += np.einsum("ji,ji->i", at_rows, own)
     share = np.where(groups > 0, left.mass, 0.0) / negative.strength
     rest = np.ones(len(groups))
-    rows, mine = _own_places(groups)
+    rows = np.flatnonzero(groups)
+    mine = (groups[rows] - 1) * len(groups) + rows  # own subclass, in a flat (K, n) array
     if counts is not None:
         distance.ravel()[mine] = (square - norm)[rows]
         overlap.ravel()[mine] = square[rows]
@@ -383,9 +384,3 @@ def _outside(
             distance.ravel()[mine] += np.log(remaining / size)
         volume -= np.log((counts[1:].sum() - weight) / counts[1:].sum())
     return volume + log_sum_exp(distance, axis=0)
-
-
-def _own_places(groups: Ints) -> tuple[Ints, Ints]:
-    """Return the negatives, and each one's index in a flat (K, n) array, at its own subclass."""
-    negative = np.flatnonzero(groups)
-    return negative, (groups[negative] - 1) * len(groups) + negative

@@ -141,8 +141,13 @@ class MultilinearFactor:
     weights: Array | None
     report: Callable[[Factors], None]
 
-    def factors(self, groups: Ints) -> tuple[Factors, Array, float]:
-        """Return the directions for each mode, the group means and the absolute ridge."""
+    def solve(
+        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = None
+    ) -> Subspace:
+        """Solve the criterion; groups are 0 for positives and 1 for negatives.
+
+        The axes are the entries of the projected tensor in C order; `n_components` is ignored.
+        """
         rows, origin, variance = centred(self.X, self.weights)
         ridge = ridge_of(variance, self.regularization)
         counts = np.bincount(groups, self.weights).astype(np.float64)
@@ -153,18 +158,8 @@ class MultilinearFactor:
         with naming_the_ridge(self.X.shape[1], self.regularization):
             tensors = rows.reshape(len(rows), *self.shape)
             found = solve_modes(tensors, groups == 0, ridge, self.dims)
-        return found, means + origin, ridge
-
-    def solve(
-        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = None
-    ) -> Subspace:
-        """Solve the criterion; groups are 0 for positives and 1 for negatives.
-
-        The axes are the entries of the projected tensor in C order; `n_components` is ignored.
-        """
-        found, means, ridge = self.factors(groups)
         self.report(found)
-        W = found.directions
+        W, means = found.directions, means + origin
         z = (self.X - means[0]) @ W
         projected = GroupScatter.from_samples(z, groups, 2, self.weights)
         # Up to rounding of the mean, positives are already about zero.

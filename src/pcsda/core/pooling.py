@@ -257,27 +257,22 @@ class Own:
     weight: Array
 
 
-def moved_labels(
-    scores: Sequence[Own], spread: tuple[float, float] | None = None
-) -> tuple[Array, tuple[float, float]]:
+def moved_labels(scores: Sequence[Own]) -> tuple[Array, tuple[float, float]]:
     """Return each label's deviations (L, 2) from the common log slope and offset, and their spread.
 
-    The spread, unless given, is estimated from the labels: the variance of their estimates minus
-    the variance of the estimation errors.
+    The spread is estimated from the labels: the variance of their estimates minus the variance of
+    the estimation errors. Few labels do not reveal it, and get `USUAL_SPREAD`.
     """
     if not scores:
-        return np.zeros((0, 2)), (0.0, 0.0) if spread is None else spread
-    if spread is None:
-        wide = [_moved(own, (1.0, 1.0)) for own in scores]
-        found = np.array([point for point, _ in wide])
-        errors = np.array([error for _, error in wide])
-        if len(scores) < LEAST_LABELS:
-            learned = np.full(2, USUAL_SPREAD)
-        else:
-            learned = np.sqrt(np.maximum((found**2 - errors).mean(axis=0), 0.0))
+        return np.zeros((0, 2)), (0.0, 0.0)
+    spread = USUAL_SPREAD, USUAL_SPREAD
+    if len(scores) >= LEAST_LABELS:
+        found, errors = map(
+            np.array, zip(*(_moved(own, (1.0, 1.0)) for own in scores), strict=True)
+        )
+        learned = np.sqrt(np.maximum((found**2 - errors).mean(axis=0), 0.0))
         spread = float(min(learned[0], 1.0)), float(min(learned[1], 3.0))
-    points = np.array([_moved(own, spread)[0] for own in scores])
-    return points, spread
+    return np.array([_moved(own, spread)[0] for own in scores]), spread
 
 
 def _moved(own: Own, spread: tuple[float, float]) -> tuple[Array, Array]:
