@@ -91,25 +91,6 @@ def target_lengths(solver: str, counts: Array, n_components: int) -> Array:
     return lengths
 
 
-def regression(
-    X: Floats,
-    groups: Ints,
-    scatter: GroupScatter,
-    ridge: float,
-    targets: Array,
-    weights: Array | None = None,
-) -> Array:
-    """Ridge-regress targets on rows about the positive mean; return directions as columns.
-
-    Cost: ``D^3/3 + 2 N D d``.
-    """
-    negative = np.flatnonzero(groups)
-    root = np.ones(len(negative)) if weights is None else np.sqrt(weights[negative])
-    right = (X[negative] - scatter.means[0]).T @ (root[:, None] * targets)
-    factor = linalg.cholesky(scatter.positive + scatter.out_of_class, ridge)
-    return linalg.lower_solve(factor, linalg.lower_solve(factor, right), transposed=True)
-
-
 def by_targets(
     solver: str,
     X: Floats,
@@ -121,27 +102,27 @@ def by_targets(
 ) -> Projection:
     """Approximate CSDA with targets known from the labels alone (MATH 6, 14).
 
-    Problem: ridge regression of ``1_n - (N_n/N_p) 1_p`` and of d - 1 random orthonormal vectors on
-    the negatives that are orthogonal to ``1_n``. "raw_labels" and "spectral" use its axes directly;
-    "labels" takes the best directions in its span. The span equals the CSDA subspace only if all
-    N_n targets are used. Cost: ``D^3/3 + 2 N D d``; no eigenproblem larger than d.
-    """
-    span = regression(X, groups, scatter, ridge, targets, weights)
-    numerator = span.T @ scatter.out_of_class @ span
-    denominator = span.T @ scatter.positive @ span + ridge * (span.T @ span)
-    if solver == "labels":
-        return rayleigh_ritz(span, numerator, denominator)
-    return unordered(span, numerator, denominator)
-
-
-def unordered(span: Array, numerator: Array, denominator: Array) -> Projection:
-    """Return directions in the given order, each with its quotient; `rank` are independent.
+    Problem: ridge regression, on rows about the positive mean, of ``1_n - (N_n/N_p) 1_p`` and of
+    d - 1 random orthonormal vectors on the negatives that are orthogonal to ``1_n``. With "labels"
+    the result is the best directions in the span of the regression's solution. "raw_labels" and
+    "spectral" return the solution itself, in the order of the targets; its `rank` counts the
+    independent directions. The span equals the CSDA subspace only if all N_n targets are used.
+    Cost: ``D^3/3 + 2 N D d``; no eigenproblem larger than d.
 
     Raises
     ------
     SingularMatrixError
-        If the denominator vanishes along a direction.
+        If the denominator of the criterion vanishes along a direction.
     """
+    negative = np.flatnonzero(groups)
+    root = np.ones(len(negative)) if weights is None else np.sqrt(weights[negative])
+    right = (X[negative] - scatter.means[0]).T @ (root[:, None] * targets)
+    factor = linalg.cholesky(scatter.positive + scatter.out_of_class, ridge)
+    span = linalg.lower_solve(factor, linalg.lower_solve(factor, right), transposed=True)
+    numerator = span.T @ scatter.out_of_class @ span
+    denominator = span.T @ scatter.positive @ span + ridge * (span.T @ span)
+    if solver == "labels":
+        return rayleigh_ritz(span, numerator, denominator)
     top, bottom = numerator.diagonal(), denominator.diagonal()
     if np.any(bottom <= linalg.RANK_TOLERANCE * len(span) * top):
         raise SingularMatrixError("the denominator vanishes on the span of the solution")

@@ -20,7 +20,7 @@ import numpy as np
 from . import linalg
 from .density import Blend, Mixture
 from .linalg import Array, Floats, Ints
-from .student import log_sum_exp
+from .student import energy, log_sum_exp
 
 # Products with the centres are computed for as many labels at a time as fit in about these bytes.
 STEP_BYTES = 1 << 20
@@ -193,26 +193,17 @@ class Panel:
             near += log_weights
             ratio: Array = 0.5 * (outside - inside) - log_sum_exp(near, 1) + volume
             return ratio
-        half = 0.5 * (tail + self.width)[:, None]
         near += outside[:, None]
-        np.maximum(near, 0, out=near)  # rounding may make a distance negative
-        near *= 1 / (tail - 2)
-        near += 1
-        np.log(near, out=near)
-        near *= -half[:, None]
-        near += log_weights
-        ratio = volume - half * np.log1p(inside / (tail - 2)) - log_sum_exp(near, 1)
+        energy(near, self.width[:, None, None], tail, out=near)
+        np.subtract(log_weights, near, out=near)
+        ratio = volume - energy(inside, self.width[:, None], tail) - log_sum_exp(near, 1)
         return ratio
 
     def _cloud_view(self, on_axis: Array, mixture: Array, tail: float) -> Array:
         """Return the view with all negatives as one cloud, or the mixture view without an axis."""
         centre, positive, negative = (self.cloud[:, i, None] for i in range(3))
-        inside, outside = on_axis**2 / positive, (on_axis - centre) ** 2 / negative
-        if isinf(tail):
-            ratio = 0.5 * (outside - inside)
-        else:
-            ratio = np.log1p(outside / (tail - 2)) - np.log1p(inside / (tail - 2))
-            ratio *= 0.5 * (tail + 1)
+        ratio = energy((on_axis - centre) ** 2 / negative, 1, tail)
+        ratio -= energy(on_axis**2 / positive, 1, tail)
         ratio += 0.5 * np.log(negative / positive)
         none = ~self.axis.any(axis=1)
         if none.any():

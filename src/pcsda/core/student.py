@@ -43,20 +43,24 @@ def log_sum_exp(values: Array, axis: int = -1) -> Array:
     return result
 
 
-def energy(square: Array, width: Any, tail: float) -> Array:
+def energy(square: Array, width: Any, tail: float, out: Array | None = None) -> Array:
     """Return the negative log density at a squared Mahalanobis distance, up to a constant.
 
     For a Gaussian it is half the square. For a Student t distribution with `tail` degrees of
     freedom and the same covariance, it grows like the logarithm of the square. The constant depends
-    only on `tail` and `width`, so it cancels between the two classes.
+    only on `tail` and `width`, so it cancels between the two classes. The result is stored in the
+    array `out` if given, which may be `square` itself.
     """
     if isinf(tail):
-        return 0.5 * square
-    scaled = np.maximum(square, 0)  # rounding may make a distance negative
+        return np.multiply(0.5, square, out=out)
+    scaled = np.maximum(square, 0, out=out)  # rounding may make a distance negative
     scaled /= tail - 2
     # log1p is not vectorised. It saves digits only for lighter tails than any that are fitted.
-    plain = tail <= LIGHTEST or scaled.dtype == np.float32
-    heavy: Array = np.log(scaled + 1) if plain else np.log1p(scaled)
+    if tail <= LIGHTEST or scaled.dtype == np.float32:
+        scaled += 1
+        heavy: Array = np.log(scaled, out=out)
+    else:
+        heavy = np.log1p(scaled, out=out)
     heavy *= 0.5 * (tail + width)
     return heavy
 
