@@ -1,20 +1,22 @@
 """Estimate the share of positives hidden among the negatives, and allow for them (MATH 16).
 
-Unchecked negatives contain some positives. A ratio fitted against such a contaminated sample sees
-no excess of positives in it, so the share cannot be estimated from the ratio afterwards. The share
-and the ratio are estimated together, from scores of rows that the model has not seen.
+Negatives that nobody has checked may include positives. A log ratio fitted to such a contaminated
+sample shows no excess of positives in it, so the share cannot be estimated from the ratio
+afterwards. Share and ratio are estimated together, from scores of rows that the model has not seen.
 
-The first step treats all negatives as one subclass. Each later step sets more rows apart, starting
-with those most like positives. The model of that step is fitted without them and scores them as
-unseen rows. So hidden positives come to light even if they cluster in a subclass of their own,
-where they would look like negatives. Each step estimates the share. The first estimate is too low,
-because positives are among its negatives. The last is too high, because it has set apart the
-negatives most like positives, which a model needs most. From ten positives on, a comparison decides
-between them: a model that takes the rows most like positives for a subclass of negatives scores
-them and the positives. If it cannot tell them apart, they are positives; a similar class scores
-lower. With fewer positives, chance decides such a comparison, and the final model sets apart a
-share between the two. Rows set apart do not join the positives: a similar class would pull the
-positive mean toward itself.
+The fit proceeds in steps. The first step treats all negatives as one subclass. Each later step sets
+more rows apart, starting with the rows most like positives, and fits its model without them. The
+model then scores these rows as unseen. So hidden positives come to light even if they form a
+cluster: as a subclass, they would look like negatives.
+
+Each step estimates the share. The first estimate is too low, because positives are among its
+negatives. The last is too high, because its model lacks the negatives most like positives, which it
+needs most. With ten positives or more, a comparison decides between the two estimates. A model
+takes the suspects, which are the rows most like positives, for a subclass of negatives, and scores
+both suspects and positives. If it cannot tell them apart, the suspects are positives; members of a
+similar class would score lower. With fewer positives, chance would decide such a comparison, and
+the final model sets apart a share between the two estimates. Rows set apart do not join the
+positives, because a similar class would pull the positive mean toward itself.
 """
 
 from __future__ import annotations
@@ -35,30 +37,30 @@ from .loo import Leave
 from .predictive import with_pseudo_positives
 from .subspace import Factor, Subspace
 
-# Spread of the prior on the logarithm of the slope.
+# Standard deviation of the prior on the logarithm of the slope.
 SLOPE_SPREAD = 0.5
-# Slope expected of the views: with few positives, a model is more confident than unseen rows
+# Expected slope of the views: with few positives, a model is more confident than unseen rows
 # justify.
 MODEL_SLOPE = 0.5
-# With fewer positives than this, the share is estimated with that slope too, and suspects are not
-# compared with the positives.
+# With fewer positives than this, MODEL_SLOPE is also used to estimate the share, and suspects are
+# not compared with the positives.
 ENOUGH = 10
-# Mean of the exponential prior on the share, for the expected share.
+# Mean of the exponential prior on the share, used for the expected share.
 SHARE_SCALE = 0.15
 # Starting points of the search for the best share, which stays below one half.
 LARGEST_SHARE = 0.499
 SHARES = np.append(0.0, np.geomspace(2e-3, LARGEST_SHARE, 20))
 FINE_SHARES = np.linspace(0.0, LARGEST_SHARE, 500)
-# Half the 90 % quantile of chi-square with one degree of freedom: how far the profile log
-# likelihood may drop within a 90 % interval.
+# How far the profile log likelihood may drop within a 90 % interval: half the 90 % quantile of
+# chi-square with one degree of freedom.
 INTERVAL_DROP = 1.3528
 # Shares of the unchecked rows that are set apart, step by step.
 STEPS = (0.0, 0.04, 0.1, 0.22)
-# Shares of the unchecked rows that are suspected, to see whether they differ from the positives.
+# Shares of the unchecked rows that are compared with the positives as suspects.
 SUSPECTS = (0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
 # Shares below this count as equal.
 SMALL_SHARE = 0.005
-# This many times the rows set apart are excluded when subclasses are formed.
+# Subclasses are formed without this many times as many rows as are set apart.
 LOOSE = 2.0
 # Fraction of its weight that a row set apart keeps, so that weights stay above zero.
 LEAST_REST = 1e-6
@@ -72,10 +74,10 @@ class Scores:
     ----------
     views : array of shape (V, n)
     positive, unchecked : boolean arrays of shape (n,)
-        Labelled positives and unchecked rows; all others are checked negatives.
+        Labelled positives and unchecked rows; all other rows are checked negatives.
     weight : array of shape (n,)
     slope : float
-        Centre of the prior on the slope; 1 takes the views as log-likelihood ratios.
+        Centre of the prior on the slope; 1 if the views are taken as log-likelihood ratios.
     offset_spread : float
         Standard deviation of the prior on the offset.
     """
@@ -90,14 +92,14 @@ class Scores:
 
 @dataclass(frozen=True)
 class Shares:
-    """A calibration, together with the share of hidden positives.
+    """A calibration and the share of hidden positives.
 
     Attributes
     ----------
     calibration : Calibration
     share : float
     interval : pair of float
-        90 % profile-likelihood interval for the share; if the share was given, that value twice.
+        90 % profile-likelihood interval for the share; both ends equal a share that was given.
     losses : array of shape (n,)
         Minus the profile log likelihood at `SHARES`; empty if the share was given.
     """
@@ -119,10 +121,10 @@ def hidden_probability(ratio: Array, share: float) -> Array:
 def fit_shares(scores: Scores, share: float | None = None) -> Shares:
     """Fit slopes, offset and the share of hidden positives jointly; a given `share` is held fixed.
 
-    A row with log-likelihood ratio r is a labelled positive, unchecked, or a checked negative with
-    odds ``N_p e^r : N_u (1 - pi + pi e^r) : N_c``. With V views ``r = a @ views + b``. The priors
-    are ``ln(V a) ~ N(ln a_0, 0.5^2)``, ``b ~ N(0, s^2)`` and ``pi < 1/2``, where a_0 is
-    `scores.slope` and s is `scores.offset_spread`.
+    A row with log-likelihood ratio r is a labelled positive, an unchecked row or a checked negative
+    with odds ``N_p e^r : N_u (1 - pi + pi e^r) : N_c``, where pi is the share. With V views,
+    ``r = a @ views + b``. The priors are ``ln(V a) ~ N(ln a_0, 0.5^2)``, ``b ~ N(0, s^2)`` and
+    ``pi < 1/2``, where a_0 is `scores.slope` and s is `scores.offset_spread`.
     """
     profile = _Profile(scores)
     if share is not None:
@@ -137,9 +139,9 @@ def fit_shares(scores: Scores, share: float | None = None) -> Shares:
 
 
 def _expected(losses: Array) -> float:
-    """Return the posterior mean share by the trapezoidal rule, given the losses at `SHARES`.
+    """Return the posterior mean of the share by the trapezoidal rule, given the losses at `SHARES`.
 
-    With few positives nearly every share is possible, and the mode may be 0 or the largest value.
+    With few positives nearly every share is possible, so the mode may be 0 or the largest value.
     """
     total = losses + SHARES / SHARE_SCALE
     likely = np.exp(total.min() - total)
@@ -147,7 +149,7 @@ def _expected(losses: Array) -> float:
 
 
 def _interval(profile: _Profile, share: float, losses: Array) -> tuple[float, float]:
-    """Return the interval of shares around the best one whose loss is near the minimum."""
+    """Return the interval of shares around the best one in which the loss is near its minimum."""
     bound = profile(share) + INTERVAL_DROP
 
     def excess(value: float) -> float:
@@ -164,11 +166,10 @@ def _interval(profile: _Profile, share: float, losses: Array) -> tuple[float, fl
 
 
 class _Profile:
-    """Minimum loss over slopes and offset as a function of the share.
+    """The smallest loss over slopes and offset, as a function of the share.
 
-    Each search starts from the solution at the nearest share already known.
-
-    The loss is minus the log posterior. A point holds the log slopes and the offset.
+    The loss is minus the log posterior. A point holds the log slopes and the offset. Each search
+    starts from the solution for the nearest share that has been solved.
     """
 
     def __init__(self, scores: Scores) -> None:
@@ -202,7 +203,7 @@ class _Profile:
         return slopes
 
     def _minimise(self, point: Array, share: float) -> tuple[float, Array]:
-        """Take damped Newton steps, with absolute curvatures because the loss is not convex."""
+        """Minimise by damped Newton steps, with absolute curvatures: the loss is not convex."""
         loss, gradient, hessian = self._loss(point, share)
         for _ in range(100):
             values, vectors = np.linalg.eigh(hessian)
@@ -246,7 +247,7 @@ class _Profile:
 
 @dataclass(frozen=True)
 class Contaminated:
-    """A model fitted with an allowance for hidden positives.
+    """A model that allows for hidden positives.
 
     Attributes
     ----------
@@ -256,7 +257,7 @@ class Contaminated:
         Probability that each row is a hidden positive; zero for checked rows.
     groups : array of shape (N,)
     ratio : array of shape (N,)
-        Left-out log-likelihood ratios, or plain scores for rows that were not left out.
+        Log-likelihood ratios: left-out ones if available, otherwise plain scores.
     """
 
     fitted: Fitted
@@ -268,24 +269,24 @@ class Contaminated:
 
 @dataclass(frozen=True)
 class Problem:
-    """Inputs shared by all steps.
+    """Inputs that all steps share.
 
     Attributes
     ----------
     factorise : function of weights
-        Returns the factor of the rows with the given weights; None means equal weights.
+        Returns the factor of the rows with these weights; None means equal weights.
     rule : Rule
     n_components : int or None
     positive, unchecked : boolean arrays of shape (N,)
     weights : array of shape (N,) or None
     share : float or None
-        The share of hidden positives; None estimates it.
+        The share of hidden positives; None if it must be estimated.
     leave : function of groups
-        Decides which rows are left out.
+        Returns which rows to leave out.
     score : function of a model and row numbers
         Returns the scores of rows that were not left out.
     regroup : function of a mask
-        Returns the groups of the rows; the masked rows do not shape the subclasses.
+        Returns the groups of all rows; the masked rows do not shape the subclasses.
     """
 
     factorise: Callable[[Array | None], Factor]
@@ -301,16 +302,16 @@ class Problem:
 
     @property
     def weight(self) -> Array:
-        """Weights of the rows."""
+        """Weights of the rows; ones if there are none."""
         return np.ones(len(self.positive)) if self.weights is None else self.weights
 
 
 def fit_contaminated(problem: Problem) -> Contaminated:
     """Fit in steps: set rows apart, solve, then fit the ratio and share to left-out scores.
 
-    The profile likelihood of a later step ignores that its model is based on guesses; the first
-    step uses none. So the interval spans the intervals of the first step, the last step and the
-    final model.
+    The rows that a later step sets apart are guesses, which its profile likelihood ignores; the
+    first step makes no guesses. So the interval of the share spans the intervals of the first step,
+    the last step and the final model.
     """
     factorise, weights = problem.factorise, problem.weights
     usual = factorise(weights)  # the weights of most steps
@@ -329,7 +330,7 @@ def fit_contaminated(problem: Problem) -> Contaminated:
     least, most = sorted((first.shares.share, last.shares.share))
     held = min(max(found.shares.share, least), most)
     if problem.share is None and held != found.shares.share:
-        # The first step finds too few and the last too many; anything beyond is chance.
+        # The first step finds too few and the last too many; a share beyond them is chance.
         found = _set_apart(replace(problem, share=held), before, share)
     lows, highs = zip(*(one.shares.interval for one in (first, last, found)), strict=True)
     return replace(found, shares=replace(found.shares, interval=(min(lows), max(highs))))
@@ -338,9 +339,9 @@ def fit_contaminated(problem: Problem) -> Contaminated:
 def _one_crowd(problem: Problem) -> Contaminated:
     """Take the first step, in which all negatives are one subclass.
 
-    Hidden positives move the mean of that subclass straight toward the positives, which turns no
-    axis. A subclass of hidden positives would lie next to the few examples, and the axes would
-    point away from them.
+    Hidden positives move the mean of this subclass straight toward the positives, so they turn no
+    axis. A subclass of hidden positives would lie next to the few known positives, and the axes
+    would separate the two.
     """
     nobody = np.zeros(len(problem.positive), dtype=bool)
     crowd = (~problem.positive).astype(np.intp)
@@ -348,20 +349,20 @@ def _one_crowd(problem: Problem) -> Contaminated:
 
 
 def _set_apart(problem: Problem, before: Contaminated, share: float) -> Contaminated:
-    """Set apart the rows that an earlier step found most like positives."""
+    """Take a step with the given share of rows set apart: those most like positives `before`."""
     apart = _most_alike(problem, before.ratio, share)
-    # Remaining hidden positives must not form a subclass, in which they look like negatives.
+    # Remaining hidden positives must not form a subclass, where they would look like negatives.
     loose = _most_alike(problem, before.ratio, min(LOOSE * share, STEPS[-1]))
     return _step(problem, apart, apart | loose)
 
 
 def _between(found: Shares, last: Shares, suspicion: Suspicion | None) -> float:
-    """Choose the share to set apart: a value between a step's estimate and the last step's.
+    """Choose the share to set apart, between the estimates of an early step and the last step.
 
-    An early step has positives among its negatives, which mask others, so it finds too few. The
-    last step has lost the negatives most like positives and counts such rows as positives, so it
-    finds too many. Suspects that differ from the positives decide between them. Without that
-    comparison, if the two contradict each other, hidden positives form a subclass, and the last
+    An early step finds too few positives, because those among its negatives mask others. The last
+    step finds too many, because it lacks the negatives most like positives and counts such rows as
+    positives. The comparison of suspects with positives decides between the estimates. Without a
+    comparison, contradicting estimates mean that hidden positives form a subclass, and the last
     step is right.
     """
     if suspicion is not None:
@@ -379,13 +380,15 @@ class Suspicion:
     """How often a positive outscores a suspect, for growing shares of suspects.
 
     Suspects are the rows most like positives. A model that takes them for a subclass of negatives
-    scores them and the positives, all left out. If they are positives, neither score higher.
+    scores the left-out suspects and the left-out positives. If suspects are positives, neither
+    group scores higher.
 
     Attributes
     ----------
     shares, wins, errors : arrays of shape (n,)
-        Shares of suspects, shares of pairs won by the positive, and their standard errors by
-        chance. Shares and wins rise from 0 to the largest share and to 1.
+        Shares of unchecked rows that are suspects, from 0 to the largest share; shares of
+        (positive, suspect) pairs in which the positive scores higher, from 0 to 1; and the standard
+        errors of the latter.
     """
 
     shares: Array
@@ -393,9 +396,9 @@ class Suspicion:
     errors: Array
 
     def losses(self, shares: Array) -> Array:
-        """Return minus the log likelihood that these shares of suspects are all positives."""
+        """Return minus the log likelihood, for each share, that all its suspects are positives."""
         wins, errors = (np.interp(shares, self.shares, of) for of in (self.wins, self.errors))
-        # Below the smallest share tried there are no suspects who could be told apart.
+        # Below the smallest share that was tried, no suspects were compared.
         wins = np.where(shares < self.shares[1], np.minimum(wins, 0.5), wins)
         losses: Array = 0.5 * ((wins - 0.5) / errors) ** 2
         return losses
@@ -420,7 +423,7 @@ def _suspicion(problem: Problem, ratio: Array) -> Suspicion | None:
 
 
 def _outscored(problem: Problem, suspects: Mask) -> tuple[float, float] | None:
-    """Return how often a left-out positive outscores a suspect, and its error by chance."""
+    """Return how often a left-out positive outscores a suspect, and the standard error of that."""
     groups = np.where(problem.positive, 0, np.where(suspects, 1, 2))
     held = replace(problem, regroup=lambda _: groups, n_components=None, share=0.0)
     nobody = np.zeros(len(groups), dtype=bool)
@@ -436,7 +439,7 @@ def _outscored(problem: Problem, suspects: Mask) -> tuple[float, float] | None:
 
 
 def _most_alike(problem: Problem, ratio: Array, share: float) -> Mask:
-    """Mark the given share of unchecked rows, choosing the rows most like positives."""
+    """Return a mask of the given share of the unchecked rows: those most like positives."""
     rows = np.flatnonzero(problem.unchecked)
     rows = rows[np.argsort(-ratio[rows], kind="stable")]
     weight = problem.weight[rows]
@@ -446,7 +449,7 @@ def _most_alike(problem: Problem, ratio: Array, share: float) -> Mask:
 
 
 def _step(problem: Problem, apart: Mask, loose: Mask) -> Contaminated:
-    """Solve without the rows set apart, and fit the ratio and share to left-out scores.
+    """Solve without the rows marked `apart`, and fit the ratio and share to left-out scores.
 
     Rows marked `loose` do not shape the subclasses.
     """
@@ -457,7 +460,7 @@ def _step(problem: Problem, apart: Mask, loose: Mask) -> Contaminated:
     rows = leave.of(len(groups))
     factor = problem.factorise(weights)
     subspace = factor.solve(groups, problem.n_components, leave_out=leave)
-    # Without the rows set apart, the other axis may miss a class close to the positive.
+    # Without the rows set apart, the axis of the ridged scatter may miss a class like the positive.
     density, views = estimate(subspace, replace(problem.rule, ridged_axis=False))
     if views is None:
         raise TooFewRowsError(
@@ -480,12 +483,12 @@ def _step(problem: Problem, apart: Mask, loose: Mask) -> Contaminated:
 def _with_responsibilities(
     problem: Problem, fitted: Fitted, shares: Shares, views: Array, rows: Ints, groups: Ints
 ) -> Contaminated:
-    """Find each row's probability of being positive, using left-out scores where available."""
+    """Compute each row's probability of being positive, from left-out scores where available."""
     left = fitted.subspace.left
     assert left is not None
     ratio = np.full(len(groups), np.nan)
     ratio[rows] = shares.calibration(views)
-    # A class without its only row has no mean to score with.
+    # Without its only row, the positive class has no mean to score with.
     ratio[rows[(left.groups == 0) & left.alone]] = np.nan
     known = ratio.copy()
     rest = np.flatnonzero(problem.unchecked & np.isnan(ratio))
@@ -504,7 +507,7 @@ def _with_responsibilities(
 def _scores(
     problem: Problem, subspace: Subspace, density: Density, views: Array, rows: Ints
 ) -> Scores:
-    """Return views of the left-out rows, adding pseudo-positives if there are few positives."""
+    """Return the scored views of left-out rows, with pseudo-positives if positives are few."""
     left = subspace.left
     assert left is not None
     mass = problem.weight[rows]

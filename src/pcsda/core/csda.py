@@ -28,12 +28,13 @@ class Criterion:
     Attributes
     ----------
     solver : str
-        As in :class:`pcsda.CSDA`; "auto" is "eigen", or "trace_ratio" if the reference is learned.
+        As in :class:`pcsda.CSDA`; "auto" means "eigen", or "trace_ratio" if the reference vector is
+        learned.
     regularization : float
     seed : int
         Seed for the random targets.
     learn_reference : bool
-        Whether to optimise the reference vector of both scatter matrices as well; otherwise it is
+        Whether to optimise the vector about which both scatter matrices are taken; otherwise it is
         the positive mean.
     """
 
@@ -49,11 +50,11 @@ class Criterion:
 
     @property
     def by_inner_products(self) -> bool:
-        """Whether the solver needs only inner products; regression on targets needs features."""
+        """Whether the solver needs only inner products; regression needs the rows or features."""
         return self.solver not in csda_solvers.TARGETS
 
     def targets(self, groups: Ints, d: int, weights: Array | None) -> Array:
-        """Return the regression targets for the negatives."""
+        """Return d regression targets for the negatives, as columns."""
         rng = np.random.default_rng(self.seed)
         counts = np.bincount(groups, weights).astype(np.float64)
         lengths = csda_solvers.target_lengths(self.solver, counts, d)
@@ -62,7 +63,7 @@ class Criterion:
 
 @dataclass(frozen=True)
 class CSDAFactor:
-    """Rows in memory, with all negatives in one group; no row can be left out."""
+    """A factor for rows in memory, with all negatives in one group; it leaves no row out."""
 
     X: Floats
     criterion: Criterion
@@ -99,7 +100,7 @@ class CSDAFactor:
     def _by_gram(
         self, X: Array, groups: Ints, ridge: float, n_components: int | None, most: int
     ) -> Subspace:
-        """Solve centred wide rows through their inner products, at a cost of ``N^2 D``."""
+        """Solve centred wide rows from their inner products, in ``N^2 D`` operations."""
         counts = np.bincount(groups, self.weights).astype(np.float64)
         means = group_means(X, groups, counts, self.weights)
         root = np.ones(len(groups)) if self.weights is None else np.sqrt(self.weights)
@@ -113,7 +114,7 @@ class CSDAFactor:
 
 
 class Whole(NamedTuple):
-    """Results from a solved kernel matrix, reused by models fitted to a subset of its rows."""
+    """A solved kernel matrix, reused by models fitted to a subset of its rows."""
 
     rows: Centred
     solved: Solved
@@ -121,7 +122,7 @@ class Whole(NamedTuple):
 
 @dataclass
 class KernelCSDAFactor:
-    """A kernel matrix, overwritten by `solve`, with all negatives in one group.
+    """A factor for a kernel matrix, which `solve` overwrites, with all negatives in one group.
 
     Attributes
     ----------
@@ -129,11 +130,12 @@ class KernelCSDAFactor:
     criterion : Criterion
     weights : array of shape (N,) or None
     definite : bool
-        Whether the kernel is known to be positive definite; otherwise the fit checks it.
+        Whether the matrix is known to be positive definite; otherwise `solve` checks it.
     near : array of shape (N_n, d) or None
-        Solution for the negatives of a larger set that contains these rows.
+        Axes of a larger set that contains these rows, as coefficients of the negatives; a starting
+        point.
     whole : Whole or None
-        Set by `solve`, unless its factorisation leaves nothing to share.
+        The solution, set by `solve`; None if it was found from features and cannot be shared.
     """
 
     matrix: Array
@@ -172,15 +174,16 @@ class KernelCSDAFactor:
         self.whole = Whole(rows, solved)
         found = csda_dual.subspace_of(rows, solved, n_components, most)
         found = replace(found, origin=means @ found.coefficients)
-        # Coefficients of kernel values depend on how often a row occurs; the mean does not.
+        # Signs are set by the mean, because coefficients depend on how often a row occurs.
         return found.flipped(np.where(found.projected.delta[0] < 0, -1.0, 1.0))
 
     def part(self, train: Ints) -> tuple[Factor, Callable[[Ints], Array]] | None:
-        """Return a factor for a subset of rows after `solve`, and the values its models score.
+        """Return a factor for the rows `train`, and a function that prepares rows for scoring.
 
-        The factor starts from the solution for all rows. It needs no new kernel values and, for the
-        trace ratio, no new factorisation. The feature space stays the same, with its origin at the
-        mean of all positives. Returns None if `solve` left nothing to share.
+        To be called after `solve`. The factor starts from the solution for all rows. It needs no
+        new kernel values and, for the trace ratio, no new factorisation. The feature space stays
+        the same, with its origin at the mean of all positives. The function takes row numbers and
+        returns what the factor's models score. Returns None if the solution cannot be shared.
         """
         if self.whole is None:
             return None
@@ -201,7 +204,10 @@ class KernelCSDAFactor:
 
 @dataclass(frozen=True)
 class FeaturePart:
-    """A subset of rows as features of the full kernel; `near` holds the axes for all rows."""
+    """A factor for a subset of rows, given by features from the kernel matrix of all rows.
+
+    `near` holds the axes for all rows, a starting point.
+    """
 
     features: Array
     criterion: Criterion
@@ -223,7 +229,7 @@ class FeaturePart:
 
 @contextmanager
 def _naming_the_kernel(regularization: float) -> Iterator[None]:
-    """Convert a factorisation failure into an error: the kernel is not positive definite."""
+    """Turn a failed factorisation into the error that the kernel is not positive definite."""
     try:
         yield
     except SingularMatrixError as error:
@@ -249,8 +255,8 @@ def csda_subspace(
 ) -> Subspace:
     """Solve CSDA from statistics alone.
 
-    There are at most `most` axes, the number of negatives. A solver that regresses on targets needs
-    the rows, so the caller provides its `projection`.
+    There are at most `most` axes. Solvers that regress on targets need the rows, so the caller must
+    provide their `projection`.
     """
     width = scatter.means.shape[1]
     most = width if most is None else most

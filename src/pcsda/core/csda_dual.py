@@ -1,7 +1,7 @@
 """CSDA from inner products alone, for kernels and for rows with D > N (MATH 13).
 
-All computations use the Gram matrix of the rows about the positive mean. No scatter matrix is
-formed, and a block Krylov method finds a few leading axes.
+All solvers start from the Gram matrix of the rows about the positive mean. If only a few axes are
+wanted, a block Krylov method finds them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COARSE = 1e-6
 
 
 def is_coarse(trace: float, ridge: float) -> bool:
-    """Return whether inner products with this trace have rounding that matters at this ridge."""
+    """Return whether the rounding error of inner products with this trace matters at this ridge."""
     return EPSILON * trace > COARSE * ridge
 
 
@@ -41,7 +41,8 @@ class Centred:
     root : array of shape (N,)
         Square roots of the weights.
     near : array of shape (N_n, d) or None
-        Solution for the negatives of a larger set that contains these rows.
+        Axes of a larger set that contains these rows, as coefficients of its negatives that are in
+        this set; a starting point. With features, the axes in terms of the features.
     """
 
     matrix: Array
@@ -70,7 +71,8 @@ class Centred:
 class Solved:
     """Axes whose components are coefficients of the rows in :class:`Centred`.
 
-    The trace ratio also provides the features of the rows, and the axes in terms of these features.
+    For the trace ratio, `features` are the features of the rows, and `directions` are the axes in
+    terms of the features.
     """
 
     axes: Projection
@@ -81,10 +83,11 @@ class Solved:
 def eigen(rows: Centred, count: int) -> Solved:
     """Solve ``S_n w = lambda (S_p + eps I) w`` exactly for the `count` leading axes.
 
-    In blocks of the matrix, let ``H = (K_pp + eps I)^-1 K_pn`` and ``B = K_nn - K_np H``. The
-    eigenpairs (beta, q) of B give ``lambda = beta / eps``, with coefficients q on the negatives and
-    ``-H q`` on the positives. Cost: ``N_p^3/3 + N_p^2 N_n``, plus either about twenty products of
-    the matrix with d + 6 vectors or, if many axes are wanted, an eigenproblem of size N_n.
+    Let ``H = (K_pp + eps I)^-1 K_pn`` and ``B = K_nn - K_np H``, in blocks of the matrix K for
+    positives and negatives. An eigenpair (beta, q) of B gives an axis with ``lambda = beta / eps``,
+    with coefficients q on the negatives and ``-H q`` on the positives. Cost:
+    ``N_p^3/3 + N_p^2 N_n``, plus about twenty products of the matrix with d + 6 vectors, or an
+    eigenproblem of size N_n if many axes are wanted.
     """
     matrix, positive, negative = rows.matrix, rows.positive, rows.negative
     factor = linalg.cholesky(matrix[np.ix_(positive, positive)], rows.ridge)
@@ -116,10 +119,10 @@ def eigen(rows: Centred, count: int) -> Solved:
 
 
 def trace_ratio(rows: Centred, count: int, learn_reference: bool) -> Solved:
-    """Maximise the trace ratio as :func:`csda_solvers.trace_ratio` does.
+    """Maximise the trace ratio, like :func:`csda_solvers.trace_ratio`, from inner products.
 
-    The features of the rows come from a pivoted Cholesky factor, at a cost of ``N^3/3``. All steps
-    of the ascent share one growing basis: about twenty products with d + 6 vectors in all.
+    The features of the rows come from a pivoted Cholesky factor, in ``N^3/3`` operations. All steps
+    of the ascent share one growing basis, built by about twenty products with d + 6 vectors.
     """
     features, pivots, triangle, _ = linalg.feature_factor(rows.matrix.copy(), FEATURE_TOLERANCE)
     ratio = Ratio.of(features, rows.groups, rows.root, rows.ridge, learn_reference)
@@ -131,7 +134,7 @@ def trace_ratio(rows: Centred, count: int, learn_reference: bool) -> Solved:
 
 @dataclass(frozen=True)
 class Ratio:
-    """The problem of maximising a trace ratio over features.
+    """A trace ratio of features, to be maximised.
 
     Attributes
     ----------
@@ -139,12 +142,12 @@ class Ratio:
         Features of the negatives and of the positives about the positive mean, scaled by the square
         roots of the weights.
     gap : array of shape (r, 1) or None
-        Mean of the negatives, if the reference is learned.
+        Mean of the negatives; None unless the reference vector is learned.
     counts : array of shape (2,)
         N_p and N_n, or total weights.
     ridge : float
     near : array of shape (r, d) or None
-        Axes of a larger set that contains these rows.
+        Axes of a larger set that contains these rows; a starting point.
     """
 
     parts: list[Array]
@@ -163,7 +166,7 @@ class Ratio:
         learn_reference: bool,
         near: Array | None = None,
     ) -> Ratio:
-        """Set up the problem for features about the positive mean, scaled by root weights."""
+        """Set up the problem for features about the positive mean, scaled by `root`."""
         parts = [features[groups > 0], features[groups == 0]]
         counts = np.bincount(groups, root**2).astype(np.float64)
         gap = None
@@ -198,7 +201,7 @@ class Ratio:
         return Forms(small[0], small[1], None if self.gap is None else small[2], self.counts)
 
     def _leading(self, count: int) -> Projection | None:
-        """Find a few axes of many features, or return None if a small basis does not suffice."""
+        """Find a few axes of many features; return None if a small basis is not enough."""
         size = self.parts[0].shape[1]
         if not krylov.pays(size, count) or not _has_rank(self.parts[0], count):
             return None
@@ -225,17 +228,17 @@ class Ratio:
 
 
 def _has_rank(part: Array, count: int) -> bool:
-    """Check with a random sketch whether rows have at least `count` independent directions."""
+    """Return whether rows have at least `count` independent directions, by a random sketch."""
     sketch = part @ np.random.default_rng(0).standard_normal((part.shape[1], count))
     values = np.square(np.linalg.svd(sketch, compute_uv=False), dtype=np.float64)
     return linalg.numerical_rank(values, len(part)) == count
 
 
 def subspace_of(rows: Centred, solved: Solved, n_components: int | None, most: int) -> Subspace:
-    """Return the subspace of axes given as coefficients of rows about the positive mean.
+    """Return the subspace of axes that are coefficients of rows about the positive mean.
 
-    The result's coefficients apply to the rows themselves, with the positive mean taken out.
-    `origin` is zero; the caller sets it.
+    The coefficients of the result apply to the rows themselves. Its `origin` is zero; the caller
+    must set it.
     """
     kept = keep_leading(solved.axes, n_components, most)
     a = kept.components.T
@@ -250,10 +253,10 @@ def subspace_of(rows: Centred, solved: Solved, n_components: int | None, most: i
 def part_of_features(
     features: Array, rows: Centred, learn_reference: bool, n_components: int | None, most: int
 ) -> Subspace:
-    """Maximise the trace ratio for a subset of rows, given the features of all rows.
+    """Maximise the trace ratio for a subset of rows, given their features among all rows.
 
-    The search starts near the axes for all rows. `rows` has no matrix. The coefficients apply to
-    features, so no second factorisation is needed.
+    The search starts from ``rows.near``, the axes for all rows; ``rows.matrix`` is not used. The
+    coefficients of the result apply to features, so no second factorisation is needed.
     """
     share = np.where(rows.groups == 0, rows.root**2, 0.0)
     mean: Array = share @ features / share.sum()
@@ -269,7 +272,7 @@ def part_of_features(
 def _subspace(
     coefficients: Array, z: Array, inside: Array, rows: Centred, kept: Projection
 ) -> Subspace:
-    """Build the subspace from the rows' coordinates z and the axes' inner products `inside`."""
+    """Build a subspace from the coordinates z of the rows and the inner products of the axes."""
     weights = None if np.all(rows.root == 1) else rows.root**2
     projected = GroupScatter.from_samples(z, rows.groups, 2, weights)
     return Subspace(

@@ -6,13 +6,14 @@ negatives:
 - `Marginal`: one Gaussian about zero, the published model with the subclass means integrated out;
 - `Mixture`: a distribution about each subclass mean;
 - `Posterior`: one Gaussian or t distribution about the centre of all labels in a bank;
-- `Blend`: the mixture, combined with all negatives as one cloud along Fisher's axis of the subspace
-  (the model for K = 1). The mixture resolves more detail; the single cloud has fewer parameters.
-  If positives are few, a ridge keeps their error from turning that axis.
+- `Blend`: the mixture, and a second model that treats all negatives as one cloud along Fisher's
+  discriminant axis of the subspace (the model for K = 1). The mixture resolves more detail; the
+  cloud has fewer parameters. With few positives, a ridge keeps the error of their mean from turning
+  the axis.
 
-Each density provides one or more *views*, log ratios ln p(z | positive) - ln p(z | negative),
-stacked along the first axis. The calibration weights the views and adds an offset. A new density
-needs one more class here and an entry in `DENSITIES`.
+A log ratio is ln p(z | positive) - ln p(z | negative). Each density provides one or more log
+ratios, called *views* and stacked along the first axis. The calibration weights the views and adds
+an offset. To add a density, write a class here and enter it in `DENSITIES`.
 """
 
 from __future__ import annotations
@@ -43,17 +44,17 @@ from .student import (
     whitening,
 )
 
-# Ridge on the covariance behind Fisher's axis, relative to the criterion's denominator: this number
-# times 1/sqrt(n) for n positives, less what remains once they are no longer few.
+# Ridge on the covariance behind Fisher's axis, relative to the criterion's denominator: for n
+# positives, this number times 1/sqrt(n) - 1/sqrt(FEW_POSITIVES), or 0 if that is negative.
 AXIS_RIDGE = 5.0
 
 
 class Density(Protocol):
-    """The interface shared by all densities; `base` describes the classes on all axes."""
+    """The interface of all densities."""
 
     @property
     def base(self) -> Mixture:
-        """The classes on all axes: covariances, centres and their weights."""
+        """The model of both classes on all axes: covariances, centres and their weights."""
 
     @property
     def n_views(self) -> int:
@@ -61,10 +62,10 @@ class Density(Protocol):
 
     @property
     def products(self) -> Array:
-        """Matrix to multiply rows by; no other work grows with the number of axes."""
+        """Matrix that rows are multiplied by; no other step depends on the number of axes."""
 
     def views_of_products(self, products: Array) -> Array:
-        """Return views of rows, shape (n_views, n), or of a single row, given their `products`."""
+        """Return views (n_views, n) of rows, or (n_views,) of one row, given their `products`."""
 
     def views(self, z: Floats) -> Array:
         """Return views of rows, shape (n_views, n)."""
@@ -73,13 +74,13 @@ class Density(Protocol):
         """Return views based on the first 1, 2, ..., d axes, shape (n_views, n, d)."""
 
     def views_of_sets(self, z: Array, sets: Ints, n_sets: int) -> Array:
-        """Return views of sets of rows that share an origin, shape (n_views, n_sets)."""
+        """Return views of sets of rows from one source each, shape (n_views, n_sets)."""
 
     def left_out_views(self, left: LeftOut, counts: Array) -> Array:
-        """Return views of left-out rows, each excluded from its covariance, shape (n_views, n)."""
+        """Return views of left-out rows, under covariances without them, shape (n_views, n)."""
 
     def with_tails(self, left: LeftOut) -> Density:
-        """Return the density with tails fitted to left-out negatives."""
+        """Return the density with its degrees of freedom fitted to left-out negatives."""
 
     def margin(self, axes: Sequence[int]) -> Density:
         """Return the marginal density on a subset of the axes."""
@@ -98,13 +99,14 @@ class Mixture:
     centres : array of shape (C, d)
         The subclass means.
     log_weights : array of shape (C,)
+        Logarithms of the subclass weights.
     within : array of shape (d, d) or None
         Covariance of samples within one subclass, for trials with several samples. None if each
         negative is its own subclass, so that the samples in a trial are independent.
     positive_strength, negative_strength : float
-        Number of samples behind each covariance, including the prior strength.
+        Number of samples behind each covariance, including the strength of the prior.
     subclasses : array of shape (K, d)
-        The subclass means, even if the density does not use them.
+        The subclass means, even if the density has other centres.
     tail : float
         Degrees of freedom of both classes; infinite for Gaussians.
     """
@@ -123,7 +125,7 @@ class Mixture:
 
     @classmethod
     def fit(cls, moments: Moments, nu: float) -> Self:
-        """Fit covariances shrunk with prior strength `nu`; 0 gives eq. (Phi_p) and (Phi_w)."""
+        """Fit covariances, shrunk with prior strength `nu`; 0 gives eq. (Phi_p) and (Phi_w)."""
         scatter = moments.scatter
         positive, within = moments.positive_covariance(nu), moments.within_covariance(nu)
         return cls(
@@ -160,12 +162,12 @@ class Mixture:
 
     @cached_property
     def products(self) -> Array:
-        """Matrix to multiply rows by, computed once."""
+        """Matrix that rows are multiplied by: both whitening matrices, then the centres."""
         positive, negative = self.white
         return np.hstack([positive.T, negative.T, (self.terms[0] @ negative).T])
 
     def views_of_products(self, products: Array) -> Array:
-        """Return the log ratio of rows, shape (1, n), or of a single row, given `products`."""
+        """Return the log ratio (1, n) of rows, or (1,) of a single row, given their `products`."""
         size = len(self.positive)
         inside, outside = products[..., :size], products[..., size : 2 * size]
         near = products[..., 2 * size :]
@@ -205,14 +207,15 @@ class Mixture:
         return path[None]
 
     def views_of_sets(self, z: Array, sets: Ints, n_sets: int) -> Array:
-        """Return the log ratio of each set of rows that share an origin, numbered by `sets`.
+        """Return the log ratio of each set of rows, such as a trial with several samples.
 
-        Positives are independent given the class; all negatives in a set share the same centre.
+        `sets` numbers the set of each row. Positives are independent given the class; all negatives
+        in a set have the same centre.
         """
         return (self._inside_of_sets(z, sets, n_sets) - self._at_centres(z, sets, n_sets))[None]
 
     def _with_singles(self, ratio: Array, z: Array, sets: Ints) -> Array:
-        """Replace the log ratios of sets of one row with the density's ratio for that row."""
+        """Replace the log ratio of each one-row set with the log ratio of its row."""
         rows = np.bincount(sets)[sets] == 1
         ratio[sets[rows]] = self.views(z[rows])[0]
         return ratio[None]
@@ -247,7 +250,7 @@ class Mixture:
         return left_density.log_ratio(*self.spreads, *centres, left, counts)[None]
 
     def with_tails(self, left: LeftOut) -> Self:
-        """Fit the degrees of freedom to negatives left out of both covariance and mean."""
+        """Fit the degrees of freedom to negatives left out of their covariance and their mean."""
         tail = left_density.left_out_tail(self.spreads[1], self.centres, left)
         found = replace(self, tail=tail)
         found.__dict__["white"] = self.white  # tails do not change covariances
@@ -270,12 +273,12 @@ class Mixture:
 class Marginal(Mixture):
     """A density with both classes Gaussian about zero: the published model, eq. (classifier).
 
-    It has one centre, at zero unless CSDA learned another, and Gaussian tails.
+    If CSDA learned a reference vector, the negatives are centred there instead.
     """
 
     @classmethod
     def fit(cls, moments: Moments, nu: float) -> Self:
-        """Fit the positive covariance with shrinkage, and the negative one from eq. (Phi_o)."""
+        """Fit the positive covariance with shrinkage, the negative one by eq. (Phi_o)."""
         scatter, positive = moments.scatter, moments.positive_covariance(nu)
         negative = scatter.phi_o
         require_regular(negative, "negative")
@@ -300,12 +303,12 @@ class Marginal(Mixture):
         return replace(self, negative=self.negative + moved, centres=reference[None])
 
     def widened(self) -> Self:
-        """Return the same density with negatives at least as spread as positives in all directions.
+        """Return the density with negatives spread at least as widely as positives everywhere.
 
-        The positive covariance includes a ridge, the negative one does not. Along a direction in
-        which hardly any row varies, such as the margin of a picture, the negatives would therefore
-        be the narrower class, and an unusual negative would look like a positive. The widened
-        ratio is largest at the positive mean.
+        The positive covariance includes a ridge; the negative covariance does not. Along a
+        direction in which hardly any row varies, such as the margin of a picture, the negatives
+        would therefore be the narrower class, and an unusual negative would look like a positive.
+        After widening, the log ratio is largest at the positive mean.
         """
         factor = linalg.cholesky(self.positive)
         inner = linalg.lower_solve(factor, linalg.lower_solve(factor, self.negative).T)
@@ -327,7 +330,7 @@ class Marginal(Mixture):
         return self._with_singles(ratio, z, sets)
 
     def left_out_views(self, left: LeftOut, counts: Array) -> Array:
-        """Return left-out log ratios, shape (1, n); no centre depends on a row's subclass."""
+        """Return left-out log ratios, shape (1, n); the centre does not depend on the row."""
         centres = self.centres, self.log_weights
         return left_density.log_ratio(*self.spreads, *centres, left, None)[None]
 
@@ -338,14 +341,14 @@ class Marginal(Mixture):
 
 @dataclass(frozen=True)
 class Posterior(Mixture):
-    """A density with positives about a label's posterior mean, the rest about all labels' centre.
+    """A density of one label in a bank: its rows about their posterior mean, others about a centre.
 
-    Both covariances come from predictive distributions, and there is only one centre; see
-    `core.kindred`.
+    The centre is the same for all labels. Both covariances are those of predictive distributions;
+    see `core.kindred`.
     """
 
     def views_of_sets(self, z: Array, sets: Ints, n_sets: int) -> Array:
-        """Return log ratios for sets whose rows share a mean that is unknown under both classes."""
+        """Return log ratios of sets; the rows of a set share an unknown mean in either class."""
         assert self.within is not None
         inside = shared_mean_log_likelihood(
             z, sets, n_sets, self.positive - self.within, self.within
@@ -368,7 +371,7 @@ class Blend:
     ----------
     base : Mixture
     axis : array of shape (d,)
-        Axis of the cloud; zero if it is orthogonal to all axes, in which case the mixture's view is
+        Fisher's axis. If it is zero, as it may be on a subset of the axes, the mixture's view is
         repeated.
     tail : float
         Degrees of freedom of the cloud.
@@ -382,7 +385,7 @@ class Blend:
 
     @classmethod
     def fit(cls, moments: Moments, nu: float) -> Mixture | Blend:
-        """Fit the mixture and find the axis of the cloud; if there is none, return the mixture."""
+        """Fit the mixture and find Fisher's axis; return only the mixture if there is no axis."""
         mixture = Mixture.fit(moments, nu)
         if len(mixture.centres) == 1:  # a single subclass is one cloud already
             return mixture
@@ -394,12 +397,12 @@ class Blend:
 
     @cached_property
     def has_axis(self) -> bool:
-        """Whether Fisher's axis has a component along any of the axes."""
+        """Whether Fisher's axis is not zero."""
         return bool(self.axis.any())
 
     @cached_property
     def cloud(self) -> Mixture:
-        """The classes along Fisher's axis only, with the negatives as one cloud."""
+        """The model of both classes along Fisher's axis, with the negatives as one cloud."""
         base, axis, shares = self.base, self.axis[:, None], np.exp(self.base.log_weights)
         centre = shares @ base.centres
         spread = (base.centres - centre) @ axis
@@ -418,7 +421,7 @@ class Blend:
 
     @cached_property
     def products(self) -> Array:
-        """Matrix to multiply rows by: the mixture's columns, then the single cloud's."""
+        """Matrix that rows are multiplied by: the mixture's columns, then the cloud's."""
         if not self.has_axis:
             return self.base.products
         return np.hstack([self.base.products, self.axis[:, None] @ self.cloud.products])
@@ -442,7 +445,7 @@ class Blend:
         return np.concatenate([mixture, np.stack(cloud, axis=-1)[None]])
 
     def views_of_sets(self, z: Array, sets: Ints, n_sets: int) -> Array:
-        """Return log ratios of sets of rows that share an origin, shape (2, n_sets)."""
+        """Return log ratios of sets of rows, such as trials, shape (2, n_sets)."""
         mixture = self.base.views_of_sets(z, sets, n_sets)
         if not self.has_axis:
             return np.concatenate([mixture, mixture])
@@ -450,10 +453,10 @@ class Blend:
         return np.concatenate([mixture, cloud])
 
     def left_out_views(self, left: LeftOut, counts: Array) -> Array:
-        """Return leave-one-out log ratios for the mixture and the cloud, shape (2, n).
+        """Return left-out log ratios of the mixture and the cloud, shape (2, n).
 
-        The cloud always has other negatives. Its centre and variance come from all negatives and
-        stay fixed: removing a distant row's squared deviation could make the variance negative.
+        The cloud's centre and variance come from all negatives and stay fixed when a negative is
+        left out: removing the squared deviation of a distant row could make the variance negative.
         """
         cloud, on_axis = self.cloud, (left.coordinates @ self.axis)[:, None]
         positive, negative = cloud.spreads
@@ -469,10 +472,11 @@ class Blend:
         return np.concatenate([self.base.left_out_views(left, counts), ratio[None]])
 
     def _cloud_without(self, rest: Remaining, left: LeftOut, counts: Array) -> Array:
-        """Return the cloud's log ratios in blocks of few positives, on axes found without them.
+        """Return the cloud's log ratios for blocks of rows, on axes found without each block.
 
-        Few positives pull Fisher's axis toward themselves, so each block has its own axis. All
-        vectors are on axes that whiten the cloud, which may be far wider than the positives.
+        Few positives pull Fisher's axis toward themselves, so each block with positives has its own
+        axis. All vectors are in coordinates that whiten the cloud, because the cloud may be far
+        wider than the positives.
         """
         base, share, shares = self.base, counts[0] / counts.sum(), np.exp(self.base.log_weights)
         centre = shares @ base.centres
@@ -499,7 +503,7 @@ class Blend:
         return ratio
 
     def with_tails(self, left: LeftOut) -> Blend:
-        """Fit the degrees of freedom for both the mixture and the cloud."""
+        """Fit the degrees of freedom of the mixture and of the cloud."""
         negative = np.flatnonzero((left.groups > 0) & left.scored)
         tail = fit_tail(self.cloud_squares(left)[negative], 1, left.mass[negative])
         return replace(self, base=self.base.with_tails(left), tail=tail)
@@ -512,14 +516,14 @@ class Blend:
 
     def margin(self, axes: Sequence[int]) -> Blend:
         """Return the marginal density on a subset of the axes."""
-        return replace(self, base=self.base.margin(axes), axis=_of_unit_size(self.axis[list(axes)]))
+        return replace(self, base=self.base.margin(axes), axis=_scaled(self.axis[list(axes)]))
 
 
 @dataclass(frozen=True)
 class NoDensity:
     """Placeholder used when there are too few samples to determine a density (MATH 12).
 
-    Axes and ranking work without a density; everything else raises an error with the reason.
+    The axes and the ranking need no density; everything else raises an error with the reason.
     """
 
     why: str
@@ -551,10 +555,10 @@ DENSITIES: dict[str, type[Mixture] | type[Blend]] = {
 
 
 def fit_density(moments: Moments, *, negatives: str, shrinkage: float) -> Mixture | Blend:
-    """Estimate both densities as Gaussians.
+    """Estimate the densities of both classes, with Gaussian tails.
 
-    `shrinkage` is the prior strength nu: ``(S + nu target) / (n + nu)``, used for the covariances
-    of both the positives and the subclasses.
+    `shrinkage` is the prior strength nu. The covariances of the positives and of the subclasses are
+    both ``(S + nu target) / (n + nu)``.
 
     Raises
     ------
@@ -565,16 +569,16 @@ def fit_density(moments: Moments, *, negatives: str, shrinkage: float) -> Mixtur
 
 
 def _products(z: Floats, columns: Array) -> Array:
-    """Multiply rows by columns, using the rows' dtype."""
+    """Multiply rows by columns, in the rows' dtype."""
     if z.dtype == np.float64:
         return z @ columns
-    # One product over all rows, so that sums over products run over vectors of rows.
+    # The product has one row per column, so that later sums run over contiguous samples.
     found: Array = (columns.astype(z.dtype).T @ z.T).T
     return found
 
 
 def _fitted_fields(density: Mixture | Blend) -> dict[str, Any]:
-    """Return the state for copies and files: fitted values without derived values."""
+    """Return the fitted fields, without cached values, for copies and files."""
     return {field.name: getattr(density, field.name) for field in fields(density)}
 
 
@@ -582,10 +586,10 @@ def _cloud_axis(mixture: Mixture, moments: Moments) -> Array | None:
     """Return the axis that best separates positives from the cloud of all negatives, or None.
 
     Fisher's axis amplifies the error of the positive mean along directions in which rows vary
-    little, and hidden positives turn it away from the class. So if positives are few, a ridge is
-    added: a multiple of the criterion's denominator, which is the identity on the axes. The mean of
-    a single positive is off by as much as a row varies, so if no positive can be left out, the axis
-    uses only the criterion's ridged scatter.
+    little, and positives hidden among the negatives turn the axis away from the class. So if
+    positives are few, a ridge is added: a multiple of the criterion's denominator, which is the
+    identity on the axes. The mean of a single positive is off by as much as a row varies. So if no
+    positive can be left out, only the criterion's ridged scatter determines the axis.
     """
     centre, counts = np.exp(mixture.log_weights) @ mixture.centres, moments.scatter.counts
     if moments.n_positive > 0 or moments.ridged is None:
@@ -596,12 +600,12 @@ def _cloud_axis(mixture: Mixture, moments: Moments) -> Array | None:
     axis = np.asarray(np.linalg.solve(covariance, centre), dtype=np.float64)
     if centre @ axis <= linalg.SAME_POINT**2:  # the means differ only by rounding
         return None
-    axis = _of_unit_size(axis)
+    axis = _scaled(axis)
     return axis if axis.any() else None
 
 
 def _axis_ridge(counts: Array) -> float:
-    """Return the ridge for Fisher's axis, given the group sizes, positives first."""
+    """Return the ridge for Fisher's axis, given the group sizes with the positives first."""
     few = 1 / np.sqrt(max(counts[0], 1.0)) - 1 / np.sqrt(FEW_POSITIVES)
     return max(AXIS_RIDGE * float(few), 0.0) / float(counts.sum())
 
@@ -609,7 +613,7 @@ def _axis_ridge(counts: Array) -> float:
 def _pooled(mixture: Mixture, centre: Array, scatter: GroupScatter) -> Array:
     """Return the common covariance of the positives and of the cloud of all negatives.
 
-    With all K axes of a subspace, Fisher's axis for it is the solution for K = 1.
+    If the subspace has all K axes, Fisher's axis for this covariance is the solution for K = 1.
     """
     spread = mixture.centres - centre
     cloud = mixture.negative + (spread.T * np.exp(mixture.log_weights)) @ spread
@@ -618,7 +622,7 @@ def _pooled(mixture: Mixture, centre: Array, scatter: GroupScatter) -> Array:
     return pooled
 
 
-def _of_unit_size(axis: Array) -> Array:
-    """Scale an axis to unit length, because only its direction matters; zero stays zero."""
+def _scaled(axis: Array) -> Array:
+    """Scale an axis so that its largest entry has magnitude one; zero stays zero."""
     largest = float(np.abs(axis).max())
     return axis / largest if np.isfinite(largest) and largest > 0 else np.zeros_like(axis)

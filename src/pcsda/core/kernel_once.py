@@ -1,8 +1,8 @@
-"""Solving one division of a kernel matrix, with the left-out rows placed last in its factor.
+"""Solving one division of a kernel matrix, with the rows to leave out moved to its end.
 
-Leaving rows out needs the diagonal of ``R = (Kx + eps I)^-1``. Entry i needs column i of the
-inverse factor, from row i down. So for the last m rows it is enough to invert the last m x m
-block, which takes ``m^3/3`` operations instead of ``N^3/3``.
+Leaving rows out needs the diagonal of ``R = (Kx + eps I)^-1``. Entry i of the diagonal needs column
+i of the inverse factor, from row i down. So for the last m rows it is enough to invert the last
+m x m block, which takes ``m^3/3`` operations instead of ``N^3/3``.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from .linalg import Array, Ints
 from .loo import EVERY, Leave
 from .subspace import Subspace
 
-# Up to this share of the rows, moving them last takes less time than it saves.
+# If more than this share of the rows is left out, moving them takes more time than it saves.
 MOST_LAST = 0.9
 
 
 @dataclass(frozen=True)
 class KernelOnce:
-    """Solver for one division of a kernel matrix; it overwrites the matrix.
+    """A factor for one division of a kernel matrix; it overwrites the matrix.
 
     Attributes
     ----------
@@ -39,7 +39,10 @@ class KernelOnce:
     def solve(
         self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = EVERY
     ) -> Subspace:
-        """Solve one division in ``N^3/3 + 2 N^2 (K + 1)``, plus ``m^3/3`` to leave m rows out."""
+        """Solve one division and leave m rows out in ``N^3/3 + 2 N^2 (K + 1) + m^3/3`` operations.
+
+        Without rows to leave out, the last term is absent; if they are most of the rows, m is N.
+        """
         rows = None if leave_out is None or leave_out.together is not None else leave_out.rows
         if leave_out is None or rows is None or len(rows) > MOST_LAST * len(groups):
             return self._factor(self.weights).solve(groups, n_components, leave_out=leave_out)
@@ -58,7 +61,7 @@ class KernelOnce:
 
 
 def exchange(rows: Ints, size: int) -> Ints:
-    """Return an order of all rows that puts the given ones last by swapping pairs."""
+    """Return an order of `size` rows that swaps pairs so that the given rows come last."""
     places = np.arange(size)
     edge = size - len(rows)
     early = rows[rows < edge]
@@ -68,7 +71,7 @@ def exchange(rows: Ints, size: int) -> Ints:
 
 
 def apply_exchange(matrix: Array, places: Ints) -> None:
-    """Overwrite a square matrix with ``matrix[places][:, places]``; `places` only swaps pairs."""
+    """Overwrite a square matrix with ``matrix[places][:, places]``; `places` must swap pairs."""
     moved = np.flatnonzero(places != np.arange(len(places)))
     step = min(linalg.cache_rows(len(matrix)), len(matrix))
     for start in range(0, len(matrix), step):

@@ -1,8 +1,8 @@
-"""Solving many labels, each against the rest, with rows factorised only once (MATH 4, 11).
+"""Solving many labels, each against all others, with rows factorised only once (MATH 4, 11).
 
-The means and the total scatter need one pass over all rows. After that, a label's cost depends only
-on its own rows and on a fixed sample of all rows: its groups are the shared clusters without its
-own rows, and its left-out rows are its own rows and the sample.
+The means and the total scatter need one pass over all rows. After that, the cost of a label depends
+only on the label's own rows and on a fixed sample of all rows. The groups of a label are the shared
+clusters without the label's own rows; its own rows and the sample are left out.
 """
 
 from __future__ import annotations
@@ -27,15 +27,17 @@ from .spread import centred, naming_the_ridge, ridge_of
 from .subspace import Subspace
 from .white import SMALLEST_REMAINDER, solution_of
 
-# Unlabelled rows, and removed rows.
+# Label numbers of unlabelled rows and of removed rows.
 BACKGROUND, GONE = -1, -2
-# Labels are projected in batches of about this many numbers.
+# Labels are projected in batches whose arrays hold about this many numbers.
 STEP_NUMBERS = 4_000_000
 
 
 @dataclass(frozen=True)
 class HeldSample:
-    """Results for the sample that are expensive for wide rows, kept when rows come and go.
+    """Results for the sample that are kept when rows are added or removed.
+
+    For wide rows, they would take long to compute again.
 
     Attributes
     ----------
@@ -52,7 +54,7 @@ class HeldSample:
     norms: Array
 
     def known(self, sample: Ints) -> tuple[Ints, Mask]:
-        """Look up another sample's rows; return their positions here, and a mask of those found."""
+        """Look up the rows of a new sample; return their positions, and a mask of those found."""
         places = np.minimum(np.searchsorted(self.numbers, sample), len(self.numbers) - 1)
         return places, self.numbers[places] == sample
 
@@ -66,9 +68,9 @@ class SharedRows:
     rows : array of shape (N, r)
         Rows, or their exact features.
     origin : array of shape (r,)
-        c, the mean of the rows in the first factorisation.
+        c, the mean of the rows that were factorised first.
     back : array of shape (r, r)
-        B, with ``B B' = (T + eps I)^-1``, T the scatter about c.
+        B, with ``B B' = (T + eps I)^-1``, where T is the scatter about c.
     variance : float
         Mean squared distance of the rows from c.
     ridge : float
@@ -115,7 +117,7 @@ class SharedRows:
         ridge: float | None = None,
         together: Ints | None = None,
     ) -> SharedRows:
-        """Factorise rows, at a cost of ``N r^2 + r^3/3``; `ridge`, if given, is absolute."""
+        """Factorise rows in ``N r^2 + r^3/3`` operations; `ridge`, if given, is absolute."""
         middle, origin, variance = centred(rows, None)
         absolute = ridge_of(variance, regularization) if ridge is None else ridge
         with naming_the_ridge(rows.shape[1], regularization):
@@ -138,7 +140,7 @@ class SharedRows:
 
     @cached_property
     def sample(self) -> Ints:
-        """Ascending numbers of the rows left out for every label, with blocks kept whole."""
+        """Numbers of the rows that are left out for every label, ascending; blocks stay whole."""
         live = self.live
         if len(live) <= self.most:
             return live
@@ -181,14 +183,14 @@ class SharedRows:
         return lengths
 
     def _ready(self) -> HeldSample | None:
-        """Return the results computed so far for the sample."""
+        """Return the results for the sample that have been computed so far."""
         if "norms" in self.__dict__:
             return HeldSample(self.sample, self.sample_rows, self.norms)
         return self.held
 
     @cached_property
     def white_rows(self) -> Array:
-        """All rows, whitened at a cost of ``N r^2``."""
+        """All rows, whitened in ``N r^2`` operations."""
         white: Array = (self.rows.astype(np.float64, copy=False) - self.origin) @ self.back
         return white
 
@@ -212,7 +214,7 @@ class SharedRows:
         return order[start:stop]
 
     def index(self) -> None:
-        """Sort the rows by label once, before many labels are requested."""
+        """Sort the rows by label once, which speeds up :meth:`own` for many labels."""
         _ = self._by_owner
 
     def owned(self, owner: Ints) -> SharedRows:
@@ -228,7 +230,7 @@ class SharedRows:
         together: Ints | None,
         kept: Mask | None = None,
     ) -> SharedRows:
-        """Return the same statistics with longer row arrays, or with only the `kept` rows."""
+        """Return the same statistics with longer row arrays, or with only the rows in `kept`."""
         held = self._ready()
         if held is not None and kept is not None:
             stay = kept[held.numbers]
@@ -275,16 +277,16 @@ class SharedRows:
         return replace(self, back=back, counts=counts, totals=totals, held=held)
 
     def groups(self, label: int, chosen: Ints, kept: Ints) -> Ints:
-        """Return the chosen rows' groups for a label whose negatives are in the clusters `kept`."""
-        # A label fitted before may have had rows in clusters that are empty now.
+        """Return the groups of the chosen rows for a label; `kept` are its negatives' clusters."""
+        # A label that was fitted earlier may have negatives in clusters that are empty now.
         number = np.zeros(max(len(self.counts), kept[-1] + 1), dtype=np.intp)
         number[kept] = np.arange(1, len(kept) + 1)
         return np.where(self.owner[chosen] == label, 0, number[self.clusters[chosen]])
 
     def division(self, own: Ints) -> tuple[Ints, Array, Array]:
-        """Divide the rows into a label's `own` rows and the clusters of all others.
+        """Divide the rows into a label's `own` rows and the clusters of all other rows.
 
-        Returns the clusters in which rows remain, and the groups' sizes and means minus c.
+        Returns the clusters that contain other rows, the group sizes, and the group means minus c.
         """
         middle, clusters = self.about(own), self.clusters[own]
         sums, sizes = np.zeros_like(self.totals), np.zeros(len(self.counts))
@@ -297,7 +299,7 @@ class SharedRows:
         return kept, counts, means
 
     def own_sums(self, labels: Ints) -> tuple[Array, Array]:
-        """Return whitened sums (L, K, r) and counts (L, K) of each label's rows in each cluster."""
+        """Return the whitened sum (L, K, r) and number (L, K) of each label's rows per cluster."""
         own = [self.own(int(label)) for label in labels]
         chosen, size = np.concatenate(own), len(self.counts)
         cell = np.repeat(np.arange(len(labels)), [len(rows) for rows in own]) * size
@@ -311,7 +313,7 @@ class SharedRows:
 
 @dataclass(frozen=True)
 class SolvedLabel:
-    """One label solved against the rest, with everything its density and calibration need.
+    """One label solved against all others, with everything its density and calibration need.
 
     Attributes
     ----------
@@ -320,13 +322,13 @@ class SolvedLabel:
     turn : array of shape (K', d)
         Maps the coordinates ``Delta A (x - m)`` to the axes.
     subspace : Subspace
-        Axes in terms of the rows or features. `left` holds the label's own rows first, then the
-        sample's rows that belong to others.
+        Axes in the space of the rows or features. `left` holds the label's own rows first, then
+        the other rows of the sample.
     moments : Moments
         Moments of all left-out rows.
     n_own : int
         Number of left-out rows that belong to the label.
-    rows : array
+    rows : array of shape (n,)
         Numbers of all left-out rows.
     """
 
@@ -361,7 +363,7 @@ class SolvedLabel:
 def solve_labels(
     shared: SharedRows, labels: Ints, n_components: int | None = None
 ) -> Iterator[SolvedLabel]:
-    """Solve labels one after another, projecting the sample for many labels at once."""
+    """Solve labels one by one; the sample is projected for many labels at once."""
     if len(labels) > 1:
         shared.index()
     width = len(shared.counts) + 1
@@ -389,7 +391,7 @@ def _solve(
     of_sample: Array,
     n_components: int | None,
 ) -> SolvedLabel:
-    """Solve one label given the whitened means of its groups and their products with the sample."""
+    """Solve one label, given its whitened group means and their products with the sample."""
     require_apart(means + shared.origin, shared.variance)
     rest = np.flatnonzero(shared.owner[shared.sample] != label)
     whole = len(rest) == len(shared.sample)

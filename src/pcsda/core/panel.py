@@ -1,10 +1,10 @@
 """Densities of many labels, stacked in arrays and evaluated without a loop over labels.
 
-In each label's subspace the axes are rotated once more, so that the negatives have unit covariance
+In each label's subspace, the axes are rotated once more, so that the negatives have unit covariance
 about their centres and the positives have a diagonal covariance. A density then needs only a
-weighted sum of squares, a plain sum of squares and products with the centres, which is little work
-compared with the projection. Labels with fewer axes or subclasses are padded with zeros, which
-change nothing.
+weighted sum of squares, a plain sum of squares and products with the centres, which takes little
+time compared with the projection. Labels with fewer axes or subclasses are padded with zeros, which
+do not change the result.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .density import Blend, Mixture
 from .linalg import Array, Floats, Ints
 from .student import energy, log_sum_exp
 
-# Products with the centres are computed for as many labels at a time as fit in about these bytes.
+# Products with the centres are computed for as many labels at a time as fit in this many bytes.
 STEP_BYTES = 1 << 20
 
 
@@ -78,7 +78,7 @@ class Panel:
         shape: tuple[int, ...],
         n_views: int,
     ) -> Panel:
-        """Stack densities; `shape` is (K, d), and `kept` lists each label's subclasses."""
+        """Stack densities; `shape` is (K, d), and `kept` lists the clusters of each label."""
         count, (n_clusters, width) = len(densities), shape
         panel = cls(
             np.zeros((count, width)),
@@ -125,7 +125,7 @@ class Panel:
         return replace(self, **arrays)
 
     def with_centres(self, centres: Array, log_weights: Array) -> Panel:
-        """Replace the subclass means and weights, and move the cloud accordingly."""
+        """Replace the subclass means and weights, and adapt the cloud's centre and variance."""
         shares = np.exp(log_weights)
         cloud = self.cloud.copy()
         on_axis = np.einsum("lkd,ld->lk", centres, self.axis)
@@ -140,8 +140,8 @@ class Panel:
     def views(self, z: Floats, tails: Tails) -> Array:
         """Compute views (n_views, L, n) from coordinates (L, n, d) on the panel's axes.
 
-        Views have the precision of the coordinates. They are computed for a few labels at a time,
-        so that intermediate results stay in cache.
+        Views have the dtype of the coordinates. They are computed for a few labels at a time, so
+        that intermediate results stay in the cache.
         """
         count, n_rows, _ = z.shape
         rows: Any = z
@@ -159,7 +159,7 @@ class Panel:
 
     @cached_property
     def _products(self) -> tuple[Array, ...]:
-        """Multipliers of the rows' squares and coordinates, and the centres' squared lengths."""
+        """Factors of squared coordinates and of coordinates, and squared lengths of the centres."""
         scales = np.stack([self.precision, np.ones_like(self.precision)], axis=1)
         aims = np.concatenate([self.centres, self.axis[:, None]], axis=1)
         sizes = np.einsum("lkd,lkd->lk", self.centres, self.centres)[:, :, None]
@@ -183,9 +183,10 @@ class Panel:
         return np.stack([ratio, self._cloud_view(on_axis, ratio, tails.cloud)])
 
     def _mixture_view(self, inside: Array, outside: Array, near: Array, tail: float) -> Array:
-        """Return the mixture view, given squared lengths (L, n) and excesses per centre (L, K, n).
+        """Return the mixture view, given quadratic forms of both classes (L, n).
 
-        Excesses are squared distances from the centres, minus the squared lengths.
+        `near` (L, K, n) holds the squared distances from the centres minus `outside`; it is
+        overwritten.
         """
         log_weights, volume = self.log_weights[:, :, None], self.volume[:, None]
         if isinf(tail):
@@ -200,7 +201,7 @@ class Panel:
         return ratio
 
     def _cloud_view(self, on_axis: Array, mixture: Array, tail: float) -> Array:
-        """Return the view with all negatives as one cloud, or the mixture view without an axis."""
+        """Return the view with all negatives as one cloud; labels without a cloud get `mixture`."""
         centre, positive, negative = (self.cloud[:, i, None] for i in range(3))
         ratio = energy((on_axis - centre) ** 2 / negative, 1, tail)
         ratio -= energy(on_axis**2 / positive, 1, tail)
