@@ -85,7 +85,8 @@ def _in_two(a: Array, shift: Array, f: Array, leverage: Array, gap: Array) -> Ar
 
     With ``p = (f a + s)/g``, ``B = I + p a'`` and ``beta = 1 + a'p``, the symmetric matrix is
     ``beta^2 B^-1 C B^-T = (beta I + m a')(beta I + a m') + e (m + p)(m + p)'``, where e is the
-    leverage outside the axes. In this form nothing large cancels on weak axes.
+    leverage outside the axes and m is computed below. In this form, no large numbers cancel on weak
+    axes.
     """
     root = np.sqrt(gap)
     outside = leverage - np.sum(a * a, axis=0)

@@ -13,8 +13,8 @@ from .logistic import fit_logistic
 # The chance that the next positive differs from all n known ones is UNSEEN / (n + 1), the estimate
 # of Krichevsky and Trofimov for an event that has never occurred.
 UNSEEN = 0.5
-# Below the logarithm of that chance, the ratio is bent: it falls only by this much when the excess
-# grows e-fold.
+# Below the logarithm of that chance, the ratio is bent: it falls by only this much each time its
+# distance below grows e-fold.
 FALL = 1.0
 
 

@@ -58,7 +58,7 @@ INTERVAL_DROP = 1.3528
 STEPS = (0.0, 0.04, 0.1, 0.22)
 # Shares of the unchecked rows that are compared with the positives as suspects.
 SUSPECTS = (0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
-# Shares below this count as equal.
+# Added to shares before their geometric mean is taken, so that smaller shares count as equal.
 SMALL_SHARE = 0.005
 # Subclasses are formed without this many times as many rows as are set apart.
 LOOSE = 2.0
@@ -302,7 +302,7 @@ class Problem:
 
     @property
     def weight(self) -> Array:
-        """Weights of the rows; ones if there are none."""
+        """Weights of the rows, or ones."""
         return np.ones(len(self.positive)) if self.weights is None else self.weights
 
 
@@ -349,7 +349,7 @@ def _one_crowd(problem: Problem) -> Contaminated:
 
 
 def _set_apart(problem: Problem, before: Contaminated, share: float) -> Contaminated:
-    """Take a step with the given share of rows set apart: those most like positives `before`."""
+    """Set apart a share of the unchecked rows, those that scored highest `before`; take a step."""
     apart = _most_alike(problem, before.ratio, share)
     # Remaining hidden positives must not form a subclass, where they would look like negatives.
     loose = _most_alike(problem, before.ratio, min(LOOSE * share, STEPS[-1]))
@@ -361,9 +361,9 @@ def _between(found: Shares, last: Shares, suspicion: Suspicion | None) -> float:
 
     An early step finds too few positives, because those among its negatives mask others. The last
     step finds too many, because it lacks the negatives most like positives and counts such rows as
-    positives. The comparison of suspects with positives decides between the estimates. Without a
-    comparison, contradicting estimates mean that hidden positives form a subclass, and the last
-    step is right.
+    positives. The comparison of suspects with positives decides between the estimates. If there is
+    no comparison and the estimates contradict each other, hidden positives form a subclass, and the
+    last step is right.
     """
     if suspicion is not None:
         middle = 0.5 * np.interp(FINE_SHARES, SHARES, found.losses + last.losses)

@@ -41,8 +41,8 @@ class Centred:
     root : array of shape (N,)
         Square roots of the weights.
     near : array of shape (N_n, d) or None
-        Axes of a larger set that contains these rows, as coefficients of its negatives that are in
-        this set; a starting point. With features, the axes in terms of the features.
+        Starting point: the axes of a larger set that contains these rows, as coefficients of the
+        negatives, or in terms of features.
     """
 
     matrix: Array

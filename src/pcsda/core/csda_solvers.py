@@ -21,7 +21,8 @@ from .solvers import Projection, ordered, rayleigh_ritz, seen_by
 
 # Solvers that regress on targets, and so need the rows themselves.
 TARGETS = ("labels", "raw_labels", "spectral")
-# The trace ratio has converged when a step raises it by less than this share.
+# The trace ratio has converged when a step raises it by at most this share; there are at most
+# STEPS steps.
 TOLERANCE, STEPS = 1e-12, 100
 
 

@@ -62,7 +62,7 @@ class Density(Protocol):
 
     @property
     def products(self) -> Array:
-        """Matrix that rows are multiplied by; no other step depends on the number of axes."""
+        """Matrix that rows are multiplied by, which is most of the work."""
 
     def views_of_products(self, products: Array) -> Array:
         """Return views (n_views, n) of rows, or (n_views,) of one row, given their `products`."""
@@ -74,10 +74,10 @@ class Density(Protocol):
         """Return views based on the first 1, 2, ..., d axes, shape (n_views, n, d)."""
 
     def views_of_sets(self, z: Array, sets: Ints, n_sets: int) -> Array:
-        """Return views of sets of rows from one source each, shape (n_views, n_sets)."""
+        """Return views (n_views, n_sets) of sets of rows; each set comes from one source."""
 
     def left_out_views(self, left: LeftOut, counts: Array) -> Array:
-        """Return views of left-out rows, under covariances without them, shape (n_views, n)."""
+        """Return views (n_views, n) of left-out rows, under densities estimated without them."""
 
     def with_tails(self, left: LeftOut) -> Density:
         """Return the density with its degrees of freedom fitted to left-out negatives."""
@@ -237,7 +237,7 @@ class Mixture:
 
     @property
     def spreads(self) -> tuple[Spread, Spread]:
-        """Spreads of the positive and negative classes."""
+        """Covariance and tail of the positive class, and of the negative class."""
         positive, negative = self.white
         return (
             Spread(positive, self.positive_strength, self.tail),
@@ -283,7 +283,7 @@ class Marginal(Mixture):
         negative = scatter.phi_o
         require_regular(negative, "negative")
         within: Array | None = None
-        with suppress(SingularMatrixError):  # too few samples to tell
+        with suppress(SingularMatrixError):  # too few samples to estimate it
             within = moments.within_covariance(nu, "subclass")
         return cls(
             positive,
@@ -365,7 +365,7 @@ class Posterior(Mixture):
 
 @dataclass(frozen=True)
 class Blend:
-    """A mixture, combined with all negatives as one cloud along Fisher's axis.
+    """A mixture, and a model of all negatives as one cloud along Fisher's axis; one view each.
 
     Attributes
     ----------

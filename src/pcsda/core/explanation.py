@@ -114,7 +114,7 @@ class Explanation:
         if self.columns is None:
             raise ValueError(
                 "contributions of columns exist for linear models (PCSDA, CSDA) and up to "
-                "200 rows at a time; contributions has those of the axes"
+                "200 rows at a time; the attribute contributions holds those of the axes"
             )
         parts = self.columns[row]
         names = self.names or tuple(f"column {place}" for place in range(len(parts)))

@@ -25,7 +25,7 @@ from .subspace import Factor, Subspace
 
 # Smallest covariance of left-out rows, as a share of the ridged scatter.
 RESIDUAL_FLOOR = 1e-8
-# Returns scores of training rows from models that have not seen them; NaN without such a model.
+# Function that returns scores of training rows from models that have not seen them, or NaN.
 HeldOut = Callable[[], Scored]
 
 
@@ -112,7 +112,7 @@ def fit(
     held_out: HeldOut | None = None,
     leave: Leave = EVERY,
 ) -> Fitted:
-    """Fit a model for one division; `held_out` returns scores if no row can be left out."""
+    """Fit a model for one division; if no row can be left out, `held_out` provides scores."""
     leave_out = leave if rule.leave_one_out else None
     subspace = factor.solve(groups, n_components, leave_out=leave_out)
     return complete(subspace, rule, held_out=held_out)
@@ -183,8 +183,8 @@ def _calibrate(
 def calibrated_on(calibration: Calibration, unseen: Scored) -> tuple[Calibration, Scored | None]:
     """Fit slope and offset to scores of rows that the model has not seen.
 
-    Returns the calibration and the calibrated scores. Unless both classes have scores, these are
-    equal weights for the views, and None.
+    Returns the calibration and the calibrated scores. If a class has no scores, the calibration
+    weights the views equally, and the scores are None.
     """
     unseen = unseen.finite()
     if not unseen.has_both:

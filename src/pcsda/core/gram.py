@@ -459,7 +459,7 @@ def require_fine_rows(X: Floats) -> None:
 def _require_fine(
     variance: float, largest: float, rounding: float, dtype: type[np.floating]
 ) -> None:
-    if variance <= PIVOT_TOLERANCE**2 * largest:  # a map accepts equal rows
+    if variance <= PIVOT_TOLERANCE**2 * largest:  # kernel maps accept rows that are all equal
         return
     of_features = float(np.finfo(dtype).eps) * np.sqrt(largest / variance)
     if rounding > COARSE_VARIANCE * variance or of_features > COARSE_VARIANCE:
@@ -467,12 +467,13 @@ def _require_fine(
 
 
 def _rounded(largest: float, variance: float, regularization: float | None = None) -> ValueError:
-    which, remedy = "to tell rows apart", ""
+    which, remedy = "to tell rows apart", "centre X first or change the kernel's parameters"
     if regularization is not None:
-        which, remedy = f"for regularization={regularization:g}", " or raise regularization"
+        which = f"for regularization={regularization:g}"
+        remedy = "centre X first, change the kernel's parameters or raise regularization"
     return ValueError(
         f"kernel values of up to {largest:.3g} with a variance of {variance:.3g} in feature space "
-        f"are too coarse {which}; centre X first, change the kernel's parameters{remedy}"
+        f"are too coarse {which}; {remedy}"
     )
 
 
@@ -543,7 +544,7 @@ class FeatureFactor:
 def features_of(
     matrix: Array, weights: Array | None, regularization: float
 ) -> tuple[Array, Ints, Array]:
-    """Compute exact features of a kernel matrix, with their pivots and triangle; overwrite it."""
+    """Compute exact features of a kernel matrix, their pivots and triangle; this overwrites it."""
     ridge = kernel_ridge(matrix, weights, regularization)
     diagonal = matrix.diagonal().copy()
     features, pivots, triangle, _ = linalg.feature_factor(matrix, FEATURE_TOLERANCE)

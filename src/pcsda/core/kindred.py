@@ -293,7 +293,7 @@ class Places:
         return replace(self, **{name: getattr(self, name).astype(np.float32) for name in names})
 
     def one(self, place: int) -> Places:
-        """Keep only one label."""
+        """Return only the label at `place`."""
         here = slice(place, place + 1)
         names = ("vectors", "factors", "volumes")
         return replace(self, **{name: getattr(self, name)[here] for name in names})

@@ -214,7 +214,7 @@ def kmeans_of_products(
     """
     norms, mass, share = matrix.diagonal(), np.zeros(len(matrix)), np.zeros(len(matrix))
     mass[rows], share[rows] = 1.0 if weights is None else weights, 1 / len(rows)
-    # Rows without mass are never drawn, so the others need not be copied.
+    # Rows outside the subset have no mass and are never drawn, so the subset need not be copied.
     chosen = seeds(lambda places: matrix[places], norms, count, rng, mass)
     start = (matrix[chosen] - 0.5 * norms[chosen, None])[:, rows].argmax(axis=0)
     enough = float(TOLERANCE * (share @ norms - share @ matrix @ share) / width)

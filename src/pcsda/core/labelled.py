@@ -66,7 +66,7 @@ class LabelSums:
 
     @property
     def noise(self) -> float:
-        """Mean of 1/n over labels and background rows: how much means vary, relative to rows."""
+        """Mean of 1/n over labels and background rows: a mean's variance relative to a row's."""
         count = len(self.counts) + len(self.others)
         return (float((1 / self.counts).sum()) + len(self.others)) / count
 

@@ -72,7 +72,7 @@ def _blas() -> ThreadpoolController:
 
 # Number of threads that share narrow rows while BLAS is limited to one.
 _row_threads: ContextVar[int | None] = ContextVar("row_threads", default=None)
-# Whether BLAS is already limited to one thread: limiting it again costs as much as a small product.
+# Whether BLAS is already limited to one thread; limiting it again takes as long as a small product.
 _held: ContextVar[bool] = ContextVar("held", default=False)
 
 

@@ -4,6 +4,10 @@ The model without a row follows in closed form from the fit to all rows. The row
 means and the scatter. The ridge and the groups stay as in the full fit, and the axes found without
 the row are aligned with the axes of the full fit. Since the model has not seen the row, covariances
 and calibration can be estimated from left-out rows as if from new samples.
+
+Notation: r_i is row i minus its group mean, ``A = (S_I + eps I)^-1``, and Delta holds the subclass
+means minus the positive mean. ``h_i = r_i' A r_i`` is the leverage of row i, and ``1 - f_i h_i`` is
+its gap, where f_i depends on the weights of the row and of its group; see :func:`inflation`.
 """
 
 from __future__ import annotations
@@ -52,7 +56,7 @@ class Leave:
     together: Ints | None = None
 
     def of(self, n_rows: int) -> Ints:
-        """Return the numbers of the rows to leave out, of `n_rows` rows."""
+        """Return the numbers of the rows to leave out, if there are `n_rows` training rows."""
         return np.arange(n_rows) if self.rows is None else self.rows
 
     def take(self, values: NDArray[Any]) -> NDArray[Any]:
@@ -176,7 +180,7 @@ class LeftOut:
 
     @property
     def weight(self) -> Array:
-        """Weight of each row; ones without weights."""
+        """Weight of each row, or ones."""
         return np.ones(len(self.groups)) if self.weights is None else self.weights
 
     @property

@@ -23,7 +23,7 @@ from .spread import centred, naming_the_ridge, ridge_of
 from .subspace import Subspace
 
 # The ratio has converged when a cycle over all modes raises it by at most the share SETTLED; there
-# are at most CYCLES.
+# are at most CYCLES cycles.
 SETTLED, CYCLES = 1e-8, 100
 
 
@@ -112,9 +112,9 @@ def _solve(
     basis = csda_solvers.spread_basis(numerator, denominator)
     if basis.shape[1] < d:
         raise TooFewRowsError(
-            f"n_components[{mode}]={d} must be at most {basis.shape[1]}: along mode {mode} the "
-            "samples vary in no more directions, seen through the others; lower it, raise "
-            "n_components of the other modes or give more samples"
+            f"n_components[{mode}]={d} must be at most {basis.shape[1]}: with the other modes "
+            f"projected, the samples vary in no more directions along mode {mode}; lower "
+            f"n_components[{mode}], raise n_components of the other modes or give more samples"
         )
     forms = Forms(basis.T @ numerator @ basis, basis.T @ denominator @ basis, None, np.ones(2))
     found = csda_solvers.settled(forms, ridge, d, ratio).ordered()

@@ -183,9 +183,10 @@ class Panel:
         return np.stack([ratio, self._cloud_view(on_axis, ratio, tails.cloud)])
 
     def _mixture_view(self, inside: Array, outside: Array, near: Array, tail: float) -> Array:
-        """Return the mixture view, given quadratic forms of both classes (L, n).
+        """Return the mixture view, given squared Mahalanobis distances.
 
-        `near` (L, K, n) holds the squared distances from the centres minus `outside`; it is
+        `inside` and `outside` (L, n) are distances from zero under the positive and the negative
+        covariance. `near` (L, K, n) holds distances from the centres minus `outside`, and is
         overwritten.
         """
         log_weights, volume = self.log_weights[:, :, None], self.volume[:, None]

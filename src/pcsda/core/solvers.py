@@ -291,8 +291,8 @@ def lsqr(
 def _column_sizes(X: Any, weight: Array, origin: Array) -> tuple[Array, float]:
     """Return each column's weighted sum of squares about `origin`, and a relative rounding error.
 
-    If columns are far from zero, the sums are differences of large numbers. Products with the rows
-    lose as many digits, and the rounding error says how large they are.
+    If columns are far from zero, the sums are differences of large numbers and lose digits. The
+    second result is the relative rounding error of products with the rows, which lose as many.
     """
     squares = np.asarray((X.multiply(X) if hasattr(X, "multiply") else X**2).T @ weight).ravel()
     sizes: Array = squares - 2 * origin * (X.T @ weight) + weight.sum() * origin**2

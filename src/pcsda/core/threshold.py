@@ -122,7 +122,7 @@ class Tail:
     decay at least that fast, and an order statistic of few rows would be noisy. If identities are
     known, the rate also allows for the uncertainty of the mean excess: averaged over the posterior
     of the mean, the exponential distribution becomes a Pareto distribution. Without this allowance,
-    new rows would on average exceed a threshold for a small rate more often than that.
+    new rows would, on average, exceed the threshold for a small rate more often than at this rate.
 
     Attributes
     ----------

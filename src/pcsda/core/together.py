@@ -1,6 +1,6 @@
 """Leaving out blocks of rows, such as a recording or an identity, in closed form (MATH 17).
 
-If one row were left out while near-copies of it stay, the model would still know it. So a whole
+If one row were left out while near-copies of it stayed, the model would know the row. So a whole
 block B of rows is left out. The ridge and the groups of the other rows stay fixed, and the axes
 without the block are aligned with the axes for all rows. The result depends only on products with
 ``A_T = (T + eps I)^-1`` about a fixed origin. If V holds the rows of B and the group means, the
