@@ -115,8 +115,7 @@ class Calibration:
         if not self.is_bent:
             return ratios
         below = np.maximum(self.top - ratios, 0.0)
-        found: Array = np.maximum(ratios, self.top) - self.bend * np.expm1(below / self.bend)
-        return found
+        return np.maximum(ratios, self.top) - self.bend * np.expm1(below / self.bend)
 
     def limited(self, n_positive: float) -> Calibration:
         """Limit how strong the evidence against the class can be, given `n_positive` samples.

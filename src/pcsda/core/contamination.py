@@ -199,8 +199,7 @@ class _Profile:
         return Calibration(tuple(map(float, self._slopes(point))), float(point[-1]))
 
     def _slopes(self, point: Array) -> Array:
-        slopes: Array = np.exp(np.clip(point[:-1], -10, 10)) / len(self._scores.views)
-        return slopes
+        return np.exp(np.clip(point[:-1], -10, 10)) / len(self._scores.views)
 
     def _minimise(self, point: Array, share: float) -> tuple[float, Array]:
         """Minimise by damped Newton steps, with absolute curvatures: the loss is not convex."""
@@ -400,8 +399,7 @@ class Suspicion:
         wins, errors = (np.interp(shares, self.shares, of) for of in (self.wins, self.errors))
         # Below the smallest share that was tried, no suspects were compared.
         wins = np.where(shares < self.shares[1], np.minimum(wins, 0.5), wins)
-        losses: Array = 0.5 * ((wins - 0.5) / errors) ** 2
-        return losses
+        return 0.5 * ((wins - 0.5) / errors) ** 2
 
 
 def _suspicion(problem: Problem, ratio: Array) -> Suspicion | None:

@@ -246,8 +246,7 @@ def subspace_of(rows: Centred, solved: Solved, n_components: int | None, most: i
     on_rows = rows.root[:, None] * a
     positive, share = rows.positive, rows.root[rows.positive] ** 2 / rows.counts[0]
     on_rows[positive] -= np.outer(share, on_rows.sum(axis=0))
-    z = image / rows.root[:, None]
-    return _subspace(on_rows, z, a.T @ image, rows, kept)
+    return _subspace(on_rows, image / rows.root[:, None], a.T @ image, rows, kept)
 
 
 def part_of_features(

@@ -573,8 +573,7 @@ def _products(z: Floats, columns: Array) -> Array:
     if z.dtype == np.float64:
         return z @ columns
     # The product has one row per column, so that later sums run over contiguous samples.
-    found: Array = (columns.astype(z.dtype).T @ z.T).T
-    return found
+    return (columns.astype(z.dtype).T @ z.T).T
 
 
 def _fitted_fields(density: Mixture | Blend) -> dict[str, Any]:
@@ -618,8 +617,7 @@ def _pooled(mixture: Mixture, centre: Array, scatter: GroupScatter) -> Array:
     spread = mixture.centres - centre
     cloud = mixture.negative + (spread.T * np.exp(mixture.log_weights)) @ spread
     total = scatter.n_positive * mixture.positive + scatter.n_negative * cloud
-    pooled: Array = total / (scatter.n_positive + scatter.n_negative)
-    return pooled
+    return total / (scatter.n_positive + scatter.n_negative)
 
 
 def _scaled(axis: Array) -> Array:

@@ -246,8 +246,7 @@ def column_parts(
             ahead[:, axis] += width
             behind[:, axis] -= width
             slopes[:, axis] += weight * (score(ahead) - score(behind)) / (2 * width)
-    parts: Array = moved * (slopes @ components)
-    return parts
+    return moved * (slopes @ components)
 
 
 def _and(words: list[str]) -> str:

@@ -56,8 +56,7 @@ class KernelOnce:
         return replace(found, coefficients=found.coefficients[places], left=left)
 
     def _factor(self, weights: Array | None) -> GramFactor:
-        made = next(of_kernel(self.matrix, [self.regularization], weights))
-        return replace(made, spend=True)
+        return replace(next(of_kernel(self.matrix, [self.regularization], weights)), spend=True)
 
 
 def exchange(rows: Ints, size: int) -> Ints:

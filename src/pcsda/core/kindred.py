@@ -140,8 +140,7 @@ class Kindred:
 
     def project(self, rows: Array) -> Array:
         """Return the coordinates of rows on the axes."""
-        z: Array = (rows - self.centre) @ self.axes
-        return z
+        return (rows - self.centre) @ self.axes
 
     @property
     def law(self) -> Predictive:
@@ -188,13 +187,11 @@ class Predictive:
     def expected(self, means: Array, counts: Array) -> Array:
         """Return the labels' posterior means (C, q), given the means of their rows."""
         shrunk = counts[:, None] * self.values
-        found: Array = means * (shrunk / (1 + shrunk))
-        return found
+        return means * (shrunk / (1 + shrunk))
 
     def variances(self, counts: Array) -> Array:
         """Return the variances (C, q) of a new row about its label's posterior mean."""
-        found: Array = 1 + self.values / (1 + counts[:, None] * self.values)
-        return found
+        return 1 + self.values / (1 + counts[:, None] * self.values)
 
     def draw(self, means: Array, counts: Array, rng: np.random.Generator) -> Array:
         """Draw a new row for each label, with a random spread because Phi_w is only assumed.
@@ -206,13 +203,11 @@ class Predictive:
         strange = np.sqrt(1 + self.values) * noise
         noise *= np.exp(UNSURE * rng.standard_normal((len(means), 1)))
         near = self.expected(means, counts) + np.sqrt(self.variances(counts)) * noise
-        rows: Array = np.where(rng.random((len(means), 1)) < FAR_OFF, strange, near)
-        return rows
+        return np.where(rng.random((len(means), 1)) < FAR_OFF, strange, near)
 
     def outside(self, z: Floats) -> Array:
         """Return the squared Mahalanobis distances of rows under a stranger's distribution."""
-        square: Array = (z * z) @ (1 / (1 + self.values)).astype(z.dtype)
-        return square
+        return (z * z) @ (1 / (1 + self.values)).astype(z.dtype)
 
     def ratios(self, z: Floats, labels: Places, slope: float = 1.0, offset: float = 0.0) -> Array:
         """Return calibrated log ratios (n, C) of rows for all labels, in the rows' precision."""

@@ -117,7 +117,6 @@ def top_eigenvectors(
     """Find the leading eigenvectors of a symmetric matrix, given its product with blocks."""
 
     def solve(forms: list[Array]) -> tuple[Array, Sequence[float]]:
-        size = len(forms[0])
-        return linalg.top_eigenvectors(forms[0], min(count + BESIDE, size)), [1.0]
+        return linalg.top_eigenvectors(forms[0], min(count + BESIDE, len(forms[0]))), [1.0]
 
     return leading(lambda block: [product(block)], solve, size, count, near)

@@ -157,8 +157,7 @@ class LabelledRows:
 
     def residuals(self, chosen: Ints) -> Array:
         """Return the chosen rows minus their label means."""
-        apart: Array = self.rows[chosen] - self.means[self.owner[chosen]]
-        return apart
+        return self.rows[chosen] - self.means[self.owner[chosen]]
 
     def without(self, chosen: Ints, scatter: Array) -> LabelSums:
         """Return the statistics without the chosen rows, at most one per label.

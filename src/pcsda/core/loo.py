@@ -205,8 +205,7 @@ class LeftOut:
         if not np.any(self.known & negative):
             return self.known
         lonely = self.alone & negative & np.isfinite(self.coordinates).all(axis=1)
-        scored: Mask = self.known | lonely
-        return scored
+        return self.known | lonely
 
     @property
     def evidence(self) -> Array:
@@ -214,8 +213,7 @@ class LeftOut:
         if self.together is None:
             return self.mass
         _, block = np.unique(self.together, return_inverse=True)
-        shared: Array = self.mass / np.bincount(block)[block]
-        return shared
+        return self.mass / np.bincount(block)[block]
 
     def spread(self, values: Array, n_rows: int) -> Array:
         """Expand values of the left-out rows to all `n_rows` rows, with NaN for the others."""

@@ -135,8 +135,7 @@ class SharedRows:
 
     def about(self, chosen: Ints) -> Array:
         """Return the chosen rows minus the origin."""
-        middle: Array = self.rows[chosen].astype(np.float64) - self.origin
-        return middle
+        return self.rows[chosen].astype(np.float64) - self.origin
 
     @cached_property
     def sample(self) -> Ints:
@@ -156,8 +155,7 @@ class SharedRows:
         quota = np.ceil(self.counts * (self.most / len(live)))
         chosen = order[place < quota[self.clusters[order]]]
         if self.together is not None:
-            whole = np.isin(self.together[live], self.together[chosen])
-            return live[whole]
+            return live[np.isin(self.together[live], self.together[chosen])]
         return np.sort(chosen)
 
     @cached_property
@@ -191,14 +189,12 @@ class SharedRows:
     @cached_property
     def white_rows(self) -> Array:
         """All rows, whitened in ``N r^2`` operations."""
-        white: Array = (self.rows.astype(np.float64, copy=False) - self.origin) @ self.back
-        return white
+        return (self.rows.astype(np.float64, copy=False) - self.origin) @ self.back
 
     @cached_property
     def white_totals(self) -> Array:
         """Whitened cluster sums."""
-        sums: Array = self.totals @ self.back
-        return sums
+        return self.totals @ self.back
 
     @cached_property
     def _by_owner(self) -> tuple[Ints, Ints]:

@@ -193,13 +193,11 @@ class Panel:
         if isinf(tail):
             near *= -0.5
             near += log_weights
-            ratio: Array = 0.5 * (outside - inside) - log_sum_exp(near, 1) + volume
-            return ratio
+            return 0.5 * (outside - inside) - log_sum_exp(near, 1) + volume
         near += outside[:, None]
         energy(near, self.width[:, None, None], tail, out=near)
         np.subtract(log_weights, near, out=near)
-        ratio = volume - energy(inside, self.width[:, None], tail) - log_sum_exp(near, 1)
-        return ratio
+        return volume - energy(inside, self.width[:, None], tail) - log_sum_exp(near, 1)
 
     def _cloud_view(self, on_axis: Array, mixture: Array, tail: float) -> Array:
         """Return the view with all negatives as one cloud; labels without a cloud get `mixture`."""

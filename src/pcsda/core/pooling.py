@@ -155,8 +155,7 @@ class Block:
         """Return the views of the rows under the densities in `panel`."""
         turn = panel.turn.swapaxes(1, 2)
         moved = panel.with_centres(self.centres @ turn, self.log_weights)
-        views: Array = moved.views(self.z @ turn, tails)
-        return views
+        return moved.views(self.z @ turn, tails)
 
 
 def choose_pool(

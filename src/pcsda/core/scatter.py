@@ -333,5 +333,4 @@ def group_means(X: Any, groups: Ints, counts: Array, weights: Array | None) -> A
     # One entry per column, so these are the arrays of a CSC matrix.
     columns = weight / counts[groups], groups, np.arange(len(groups) + 1)
     averages = sparse.csc_array(columns, shape=(len(counts), len(groups))) @ X
-    dense: Array = np.asarray(averages.todense() if sparse.issparse(averages) else averages)
-    return dense
+    return np.asarray(averages.todense() if sparse.issparse(averages) else averages)

@@ -237,8 +237,7 @@ def _pseudo_solve(matrix: Array, right: Array) -> Array:
     values, vectors = linalg.eigh_descending(matrix)
     rank = linalg.numerical_rank(values, len(matrix))
     vectors = vectors[:, :rank]
-    solution: Array = vectors @ ((vectors.T @ right) / values[:rank, None])
-    return solution
+    return vectors @ ((vectors.T @ right) / values[:rank, None])
 
 
 def lsqr(

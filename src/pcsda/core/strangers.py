@@ -134,5 +134,4 @@ def _mixed(overlap: Array, counts: Array, filled: Mask) -> Array:
     contrast = np.vstack([np.full(size - 1, -1.0), np.eye(size - 1)])
     inverse_root = np.where(filled, 1 / np.maximum(root, 1e-300), 0.0)
     half = inverse_root[:, :, None] * contrast * filled[:, None, 1:]
-    mix: Array = root[:, :, None] * np.linalg.solve(remainder, half)
-    return mix
+    return root[:, :, None] * np.linalg.solve(remainder, half)

@@ -68,8 +68,7 @@ def energy(square: Array, width: Any, tail: float, out: Array | None = None) -> 
 def log_density(whitened: Array, white: Array, tail: float = np.inf) -> Array:
     """Return the log density at whitened offsets; the last axis holds coordinates."""
     square, width = np.einsum("...j,...j->...", whitened, whitened), white.shape[0]
-    result: Array = log_volume(white) + _log_normaliser(width, tail) - energy(square, width, tail)
-    return result
+    return log_volume(white) + _log_normaliser(width, tail) - energy(square, width, tail)
 
 
 def _log_normaliser(width: int, tail: float) -> float:
