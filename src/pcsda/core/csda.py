@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import numpy as np
 
 from . import csda_dual, csda_solvers, krylov, linalg
-from .csda_dual import Centred, Solved, is_coarse
+from .csda_dual import Centred, FeaturePart, Solved, is_coarse
 from .direct import keep_leading, linear_subspace, out_of_row_span
 from .gram import FeatureFactor, features_of, kernel_ridge, not_definite
 from .linalg import Array, Floats, Ints, SingularMatrixError
@@ -113,13 +112,6 @@ class CSDAFactor:
         return replace(found, coefficients=rows.T @ found.coefficients, means=means).signed()
 
 
-class Whole(NamedTuple):
-    """A solved kernel matrix, reused by models fitted to a subset of its rows."""
-
-    rows: Centred
-    solved: Solved
-
-
 @dataclass
 class KernelCSDAFactor:
     """A factor for a kernel matrix, which `solve` overwrites, with all negatives in one group.
@@ -134,8 +126,9 @@ class KernelCSDAFactor:
     near : array of shape (N_n, d) or None
         Axes of a larger set that contains these rows, as coefficients of the negatives; a starting
         point.
-    whole : Whole or None
-        The solution, set by `solve`; None if it was found from features and cannot be shared.
+    whole : tuple of Centred and Solved, or None
+        The centred matrix and its solution, set by `solve` for models of a subset of the rows. None
+        if the solution was found from features and cannot be shared.
     """
 
     matrix: Array
@@ -143,7 +136,7 @@ class KernelCSDAFactor:
     weights: Array | None = None
     definite: bool = False
     near: Array | None = None
-    whole: Whole | None = field(default=None, init=False)
+    whole: tuple[Centred, Solved] | None = field(default=None, init=False)
 
     def solve(
         self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = None
@@ -171,7 +164,7 @@ class KernelCSDAFactor:
                 linalg.cholesky(matrix, ridge)
             rows = Centred(matrix, groups, ridge, root, self.near)
             solved = solve_centred(rows, self.criterion, n_components, most)
-        self.whole = Whole(rows, solved)
+        self.whole = rows, solved
         found = csda_dual.subspace_of(rows, solved, n_components, most)
         found = replace(found, origin=means @ found.coefficients)
         # Signs are set by the mean, because coefficients depend on how often a row occurs.
@@ -193,38 +186,14 @@ class KernelCSDAFactor:
             near = solved.directions
             if krylov.pays(*near.shape):
                 features = solved.features / root[:, None]
-                part = FeaturePart(features[train], self.criterion, weights, near)
+                settings = self.criterion.regularization, self.criterion.learn_reference
+                part = FeaturePart(features[train], *settings, weights, near)
                 return part, lambda test: features[test]
         near = solved.axes.components.T[train[rows.groups[train] > 0]]
         own = root[train]
         matrix = rows.matrix[np.ix_(train, train)] / own / own[:, None]
         made = KernelCSDAFactor(matrix, self.criterion, weights, definite=True, near=near)
         return made, lambda test: rows.matrix[np.ix_(test, train)] / own / root[test][:, None]
-
-
-@dataclass(frozen=True)
-class FeaturePart:
-    """A factor for a subset of rows, given by features from the kernel matrix of all rows.
-
-    `near` holds the axes for all rows, a starting point.
-    """
-
-    features: Array
-    criterion: Criterion
-    weights: Array | None
-    near: Array
-
-    def solve(
-        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = None
-    ) -> Subspace:
-        """Maximise the trace ratio; groups are 0 for positives and 1 for negatives."""
-        _, _, variance = centred(self.features, self.weights)
-        ridge = ridge_of(variance, self.criterion.regularization)
-        root = np.ones(len(groups)) if self.weights is None else np.sqrt(self.weights)
-        rows = Centred(np.empty((0, 0)), groups, ridge, root, self.near)
-        most = min(int(np.sum(groups > 0)), len(groups) - 1)
-        learn = self.criterion.learn_reference
-        return csda_dual.part_of_features(self.features, rows, learn, n_components, most)
 
 
 @contextmanager

@@ -15,8 +15,10 @@ from .csda_solvers import Forms
 from .direct import keep_leading
 from .gram import EPSILON, FEATURE_TOLERANCE
 from .linalg import Array, Ints
+from .loo import Leave
 from .scatter import GroupScatter
 from .solvers import Projection, no_direction
+from .spread import centred, ridge_of
 from .subspace import Subspace
 
 # Largest rounding error of the inner products, as a share of the ridge.
@@ -42,7 +44,7 @@ class Centred:
         Square roots of the weights.
     near : array of shape (N_n, d) or None
         Starting point: the axes of a larger set that contains these rows, as coefficients of the
-        negatives, or in terms of features.
+        negatives.
     """
 
     matrix: Array
@@ -190,7 +192,7 @@ class Ratio:
             raise no_direction()
         squared = None if self.gap is None else self.gap @ self.gap.T
         forms = Forms(numerator, denominator, squared, self.counts)
-        found = csda_solvers.settled(forms, self.ridge, min(count, rank)).ordered()
+        found = csda_solvers.settled(forms, self.ridge, min(count, rank))
         return Projection(found.directions.T, found.quotients, rank, step=found.step)
 
     def _images(self, block: Array) -> list[Array]:
@@ -249,23 +251,37 @@ def subspace_of(rows: Centred, solved: Solved, n_components: int | None, most: i
     return _subspace(on_rows, image / rows.root[:, None], a.T @ image, rows, kept)
 
 
-def part_of_features(
-    features: Array, rows: Centred, learn_reference: bool, n_components: int | None, most: int
-) -> Subspace:
-    """Maximise the trace ratio for a subset of rows, given their features among all rows.
+@dataclass(frozen=True)
+class FeaturePart:
+    """A factor for a subset of rows, given by features from the kernel matrix of all rows.
 
-    The search starts from ``rows.near``, the axes for all rows; ``rows.matrix`` is not used. The
+    It maximises the trace ratio. The search starts from `near`, the axes for all rows. The
     coefficients of the result apply to features, so no second factorisation is needed.
     """
-    share = np.where(rows.groups == 0, rows.root**2, 0.0)
-    mean: Array = share @ features / share.sum()
-    centred = (features - mean) * rows.root[:, None]
-    count = most if n_components is None else min(n_components, most)
-    ratio = Ratio.of(centred, rows.groups, rows.root, rows.ridge, learn_reference, rows.near)
-    kept = keep_leading(ratio.solve(count), n_components, most)
-    W = kept.components.T
-    z = (centred @ W) / rows.root[:, None]
-    return replace(_subspace(W, z, W.T @ W, rows, kept), origin=mean @ W)
+
+    features: Array
+    regularization: float
+    learn_reference: bool
+    weights: Array | None
+    near: Array
+
+    def solve(
+        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = None
+    ) -> Subspace:
+        """Maximise the trace ratio; groups are 0 for positives and 1 for negatives."""
+        _, _, variance = centred(self.features, self.weights)
+        ridge = ridge_of(variance, self.regularization)
+        root = np.ones(len(groups)) if self.weights is None else np.sqrt(self.weights)
+        share = np.where(groups == 0, root**2, 0.0)
+        mean: Array = share @ self.features / share.sum()
+        scaled = (self.features - mean) * root[:, None]
+        ratio = Ratio.of(scaled, groups, root, ridge, self.learn_reference, self.near)
+        most = min(int(np.sum(groups > 0)), len(groups) - 1)
+        kept = keep_leading(ratio.solve(min(n_components or most, most)), n_components, most)
+        W = kept.components.T
+        rows = Centred(np.empty((0, 0)), groups, ridge, root)  # no matrix is needed
+        found = _subspace(W, scaled @ W / root[:, None], W.T @ W, rows, kept)
+        return replace(found, origin=mean @ W)
 
 
 def _subspace(

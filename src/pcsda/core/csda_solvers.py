@@ -188,11 +188,6 @@ class Ascent:
     step: float
     quotients: Array
 
-    def ordered(self) -> Ascent:
-        """Return the same state with the best direction first."""
-        order = np.argsort(-self.quotients, kind="stable")
-        return replace(self, directions=self.directions[:, order], quotients=self.quotients[order])
-
 
 def best_step(forms: Forms, ratio: float) -> float | None:
     """Return the s of the best reference vector ``m + s (m - m_n)`` at a given ratio.
@@ -240,13 +235,14 @@ def ascend(forms: Forms, ridge: float, d: int, ratio: float = 0.0) -> Iterator[A
 
 
 def settled(forms: Forms, ridge: float, d: int, ratio: float = 0.0, limit: int = STEPS) -> Ascent:
-    """Run :func:`ascend` until it converges, or for at most `limit` steps."""
+    """Run :func:`ascend` until it converges, for at most `limit` steps; best direction first."""
     for number, found in enumerate(ascend(forms, ridge, d, ratio), 1):
         low = best_step(forms, found.ratio) is None
         if number == limit or (not low and found.ratio - ratio <= TOLERANCE * found.ratio):
             break
         ratio = found.ratio
-    return found
+    order = np.argsort(-found.quotients, kind="stable")
+    return replace(found, directions=found.directions[:, order], quotients=found.quotients[order])
 
 
 def spread_basis(numerator: Array, denominator: Array) -> Array:
@@ -286,7 +282,7 @@ def trace_ratio(
         gap = np.outer(apart, apart) if _differ(apart, scatter) else None
     counts = np.array([scatter.n_positive, scatter.n_negative])
     forms = Forms(numerator, basis.T @ scatter.positive @ basis, gap, counts)
-    found = settled(forms, ridge, min(n_components, rank), limit=max_iter).ordered()
+    found = settled(forms, ridge, min(n_components, rank), limit=max_iter)
     components = linalg.fix_signs((basis @ found.directions).T)
     return Projection(components, found.quotients, rank, step=found.step)
 

@@ -167,24 +167,21 @@ def fit_kindred(
         assert ridge is not None
         folds = list(steps(_folds(known, sums, fold, parts, None, rng), n_folds))
         return _settled(sums, folds, ridge, tails, rng)
-    absolute = [ridge]
-    if ridge is None:
+    if ridge is not None:
+        absolute = [ridge]
+    else:
         share = min(ledoit_wolf(sums.scatter, fourth, len(known.rows)), MOST_SHRINKAGE)
         usual = share / (1 - share) * float(sums.scatter.trace()) / len(sums.scatter)
         tried = RIDGES if len(known.counts) <= MOST_TRIED else (1.0,)
         absolute = [times * usual for times in ridges or tried]
     seed = int(rng.integers(2**31))
-    best = None
-    for number, one in enumerate(absolute):
-        assert one is not None
+    found: list[KindredFit] = []
+    for one in absolute:
         again = np.random.default_rng(seed)  # the same strangers for all ridges
         made = _folds(known, sums, fold, parts, one, again)
-        folds = list(steps(made, n_folds) if number == 0 else made)
-        found = _settled(sums, folds, one, tails, again)
-        if best is None or found.loss < best.loss:
-            best = found
-    assert best is not None
-    return best
+        folds = list(made if found else steps(made, n_folds))
+        found.append(_settled(sums, folds, one, tails, again))
+    return min(found, key=lambda fit: fit.loss)
 
 
 def _settled(

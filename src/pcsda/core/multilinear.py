@@ -117,7 +117,7 @@ def _solve(
             f"n_components[{mode}], raise n_components of the other modes or give more samples"
         )
     forms = Forms(basis.T @ numerator @ basis, basis.T @ denominator @ basis, None, np.ones(2))
-    found = csda_solvers.settled(forms, ridge, d, ratio).ordered()
+    found = csda_solvers.settled(forms, ridge, d, ratio)
     return basis @ found.directions, found.ratio
 
 

@@ -190,7 +190,7 @@ def choose_pool(
         Block.of(shared, block, numbers[others], turns[others], scored_rows(block, len(met)))
         for block, others in zip(identities, met, strict=True)
     ]
-    best, least = None, np.inf
+    tried: list[tuple[float, Pool]] = []
     for strength in STRENGTHS if shrinkage is None else (shrinkage,):
         densities = [label.density(negatives, strength) for label in labels]
         found = common_tails(labels, densities) if tails == "fitted" else Tails()
@@ -204,10 +204,8 @@ def choose_pool(
         ]
         positives, mass = positive_views(labels, densities, panel.n_views)
         calibration, loss = calibrate(positives, mass, np.concatenate(views, axis=1))
-        if best is None or loss < least:
-            best, least = replace(pool, calibration=calibration), loss
-    assert best is not None
-    return best
+        tried.append((loss, replace(pool, calibration=calibration)))
+    return min(tried, key=lambda pair: pair[0])[1]
 
 
 def positive_views(
