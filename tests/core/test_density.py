@@ -466,11 +466,10 @@ def left_out_case(negatives, sizes=(14, 9, 1, 8, 7, 10), *, weighted=False, nu=1
     if heavy:
         X *= np.random.default_rng(0).chisquare(4, (len(X), 1)) ** -0.5
     projection, scatter, left = leave_rows_out(X, groups, weights, 0.5, d=3)
-    found = left.moments()
+    (positive, n_positive), (within, n_within) = left.moments()
     projected = scatter.project(projection.components)
-    seen = replace(projected, positive=found.positive, within=found.within)
-    target = seen.intra / (found.n_positive + found.n_within)
-    moments = Moments(seen, target, found.n_positive, found.n_within)
+    seen = replace(projected, positive=positive, within=within)
+    moments = Moments(seen, seen.intra / (n_positive + n_within), n_positive, n_within)
     return fit_density(moments, negatives=negatives, shrinkage=nu), left, scatter.counts
 
 

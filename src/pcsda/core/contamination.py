@@ -508,9 +508,7 @@ def _scores(
     """Return the scored views of left-out rows, with pseudo-positives if positives are few."""
     left = subspace.left
     assert left is not None
-    mass = problem.weight[rows]
-    if left.stands_for is not None:
-        mass = mass * left.stands_for
+    mass = replace(left, weights=problem.weight[rows]).mass
     used = np.flatnonzero(left.scored)
     positive, unchecked = problem.positive[rows[used]], problem.unchecked[rows[used]]
     scored = views[:, used], positive, mass[used]

@@ -32,7 +32,6 @@ from .covariance import Moments, require_regular
 from .left_density import Remaining, Spread
 from .linalg import Array, Floats, Ints, SingularMatrixError, TooFewRowsError
 from .loo import FEW_POSITIVES, SMALLEST_GAP, LeftOut
-from .scatter import GroupScatter
 from .student import (
     energy,
     fit_tail,
@@ -151,6 +150,13 @@ class Mixture:
     def white(self) -> tuple[Array, Array]:
         """Whitening matrices of the positive and negative covariances."""
         return whitening(self.positive), whitening(self.negative)
+
+    @property
+    def middle(self) -> tuple[Array, Array]:
+        """Mean of the centres, and the centres about it times the square roots of their weights."""
+        shares = np.exp(self.log_weights)
+        mean = shares @ self.centres
+        return mean, np.sqrt(shares)[:, None] * (self.centres - mean)
 
     @cached_property
     def terms(self) -> tuple[Array, Array, float]:
@@ -403,10 +409,10 @@ class Blend:
     @cached_property
     def cloud(self) -> Mixture:
         """The model of both classes along Fisher's axis, with the negatives as one cloud."""
-        base, axis, shares = self.base, self.axis[:, None], np.exp(self.base.log_weights)
-        centre = shares @ base.centres
-        spread = (base.centres - centre) @ axis
-        negative = axis.T @ base.negative @ axis + (shares * spread.T) @ spread
+        base, axis = self.base, self.axis[:, None]
+        centre, spread = base.middle
+        along = spread @ axis
+        negative = axis.T @ base.negative @ axis + along.T @ along
         return Mixture(
             axis.T @ base.positive @ axis,
             negative,
@@ -478,9 +484,8 @@ class Blend:
         axis. All vectors are in coordinates that whiten the cloud, because the cloud may be far
         wider than the positives.
         """
-        base, share, shares = self.base, counts[0] / counts.sum(), np.exp(self.base.log_weights)
-        centre = shares @ base.centres
-        spread = np.sqrt(shares)[:, None] * (base.centres - centre)
+        base, share = self.base, counts[0] / counts.sum()
+        centre, spread = base.middle
         stacked = np.vstack([linalg.cholesky(base.negative).T, spread])
         cloud = np.asarray(np.linalg.qr(stacked, mode="r"), dtype=np.float64).T
         turn = linalg.lower_solve(cloud, linalg.cholesky(base.positive))
@@ -590,9 +595,11 @@ def _cloud_axis(mixture: Mixture, moments: Moments) -> Array | None:
     identity on the axes. The mean of a single positive is off by as much as a row varies. So if no
     positive can be left out, only the criterion's ridged scatter determines the axis.
     """
-    centre, counts = np.exp(mixture.log_weights) @ mixture.centres, moments.scatter.counts
+    (centre, spread), counts = mixture.middle, moments.scatter.counts
     if moments.n_positive > 0 or moments.ridged is None:
-        covariance = _pooled(mixture, centre, moments.scatter)
+        # With all K axes, Fisher's axis for the pooled covariance is the solution for K = 1.
+        share, cloud = counts[0] / counts.sum(), mixture.negative + spread.T @ spread
+        covariance = share * mixture.positive + (1 - share) * cloud
         covariance += _axis_ridge(counts) * np.eye(len(centre))
     else:
         covariance = moments.ridged / counts.sum()
@@ -607,17 +614,6 @@ def _axis_ridge(counts: Array) -> float:
     """Return the ridge for Fisher's axis, given the group sizes with the positives first."""
     few = 1 / np.sqrt(max(counts[0], 1.0)) - 1 / np.sqrt(FEW_POSITIVES)
     return max(AXIS_RIDGE * float(few), 0.0) / float(counts.sum())
-
-
-def _pooled(mixture: Mixture, centre: Array, scatter: GroupScatter) -> Array:
-    """Return the common covariance of the positives and of the cloud of all negatives.
-
-    If the subspace has all K axes, Fisher's axis for this covariance is the solution for K = 1.
-    """
-    spread = mixture.centres - centre
-    cloud = mixture.negative + (spread.T * np.exp(mixture.log_weights)) @ spread
-    total = scatter.n_positive * mixture.positive + scatter.n_negative * cloud
-    return total / (scatter.n_positive + scatter.n_negative)
 
 
 def _scaled(axis: Array) -> Array:

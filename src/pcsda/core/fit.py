@@ -225,13 +225,13 @@ def estimate(subspace: Subspace, rule: Rule) -> tuple[Density, Array | None]:
 def left_moments(subspace: Subspace) -> Moments:
     """Return the statistics of left-out rows from which the densities are estimated."""
     assert subspace.left is not None
-    found = subspace.left.moments()
+    (positive, n_positive), (within, n_within) = subspace.left.moments()
     # If every row is alone in its group, only the ridged scatter shows how rows vary.
-    total = found.n_positive + found.n_within
-    seen = replace(subspace.projected, positive=found.positive, within=found.within)
+    total = n_positive + n_within
+    seen = replace(subspace.projected, positive=positive, within=within)
     pooled = seen.intra + RESIDUAL_FLOOR * subspace.ridged if total > 0 else subspace.ridged
     target = pooled / max(total, 1.0)
-    return Moments(seen, target, found.n_positive, found.n_within, subspace.ridged)
+    return Moments(seen, target, n_positive, n_within, subspace.ridged)
 
 
 def _resubstituted(subspace: Subspace, rule: Rule) -> Density:

@@ -244,27 +244,14 @@ class LeftOut:
         }
         return LeftOut(**own | {"rows": None})
 
-    def moments(self) -> LeftMoments:
-        """Compute the scatter of the left-out residuals, and the total weight behind it."""
-        weight = np.where(self.known, self.mass, 0.0)
-        scatters: list[Array] = []
-        totals: list[float] = []
+    def moments(self) -> list[tuple[Array, float]]:
+        """Return the scatter and total weight of left-out residuals: of positives, of negatives."""
+        weight, found = np.where(self.known, self.mass, 0.0), []
         for members in (self.groups == 0, self.groups > 0):
             share = np.where(members, weight, 0.0)  # zeros are cheaper than a copy of the others
             part = self.residuals * np.sqrt(share)[:, None]
-            scatters.append(part.T @ part)
-            totals.append(float(share.sum()))
-        return LeftMoments(scatters[0], scatters[1], totals[0], totals[1])
-
-
-@dataclass(frozen=True)
-class LeftMoments:
-    """Scatter of the left-out residuals of positives and of negatives, and their total weights."""
-
-    positive: Array
-    within: Array
-    n_positive: float
-    n_within: float
+            found.append((part.T @ part, float(share.sum())))
+        return found
 
 
 def alone_rows(groups: Ints, counts: Array, weights: Array | None) -> Mask:

@@ -19,13 +19,13 @@ from . import linalg
 from .covariance import Moments
 from .density import Blend, Mixture, fit_density
 from .fit import left_moments
-from .linalg import Array, Floats, Ints, Mask, SingularMatrixError
+from .linalg import Array, Floats, Ints, Mask
 from .loo import Leave, LeftOut
 from .scatter import GroupScatter, group_means
 from .solvers import require_apart
 from .spread import centred, naming_the_ridge, ridge_of
 from .subspace import Subspace
-from .white import SMALLEST_REMAINDER, solution_of
+from .white import solution_of, updated_back
 
 # Label numbers of unlabelled rows and of removed rows.
 BACKGROUND, GONE = -1, -2
@@ -255,20 +255,15 @@ class SharedRows:
     def _moved(self, chosen: Ints, sign: float) -> SharedRows:
         """Update the statistics and the factorisation for added (1) or removed (-1) rows."""
         middle = self.about(chosen)
-        _, lengths, axes = np.linalg.svd(middle @ self.back, full_matrices=False)
-        scatter = 1 + sign * lengths**2
-        if scatter.min() < SMALLEST_REMAINDER:
-            raise SingularMatrixError("the remaining rows keep too little of the total scatter")
-        change = 1 / np.sqrt(scatter) - 1
-        turned = self.back @ axes.T
-        back = self.back + (turned * change) @ axes
+        back, axes, change = updated_back(self.back, middle @ self.back, sign)
         counts, totals = self.counts.copy(), self.totals.copy()
         np.add.at(counts, self.clusters[chosen], sign)
         np.add.at(totals, self.clusters[chosen], sign * middle)
         held = self._ready()
         if held is not None:
             # A whitened row changes by a factor along each of the axes.
-            norms = held.norms + (held.rows @ turned) ** 2 @ ((1 + change) ** 2 - 1)
+            along = held.rows @ (self.back @ axes.T)
+            norms = held.norms + along**2 @ ((1 + change) ** 2 - 1)
             held = replace(held, norms=norms)
         return replace(self, back=back, counts=counts, totals=totals, held=held)
 

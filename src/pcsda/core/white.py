@@ -121,8 +121,7 @@ class WhiteFactor:
         """
         count = len(X) - len(self.X)
         fresh = (X[-count:] - self.origin) @ self.back
-        _, lengths, axes = np.linalg.svd(fresh, full_matrices=False)
-        return self._stretched(X, np.vstack([self.rows, fresh]), 1 + lengths**2, axes)
+        return self._updated(X, np.vstack([self.rows, fresh]), fresh, 1.0)
 
     def without(self, kept: Mask, X: Floats) -> WhiteFactor:
         """Remove rows: the inverse of :meth:`appended`. X holds the remaining rows.
@@ -132,18 +131,31 @@ class WhiteFactor:
         SingularMatrixError
             If the removed rows account for nearly all of the scatter in some direction.
         """
-        _, lengths, axes = np.linalg.svd(self.rows[~kept], full_matrices=False)
-        remaining = 1 - lengths**2
-        if remaining.min() < SMALLEST_REMAINDER:
-            raise SingularMatrixError("the remaining rows keep too little of the total scatter")
-        return self._stretched(X, self.rows[kept], remaining, axes)
+        return self._updated(X, self.rows[kept], self.rows[~kept], -1.0)
 
-    def _stretched(self, X: Floats, rows: Array, scatter: Array, axes: Array) -> WhiteFactor:
-        """Whiten again after the total scatter has become `scatter` along `axes`."""
-        change = 1 / np.sqrt(scatter) - 1
-        rows = rows + ((rows @ axes.T) * change) @ axes
-        back = self.back + ((self.back @ axes.T) * change) @ axes
-        return replace(self, X=X, rows=rows, back=back)
+    def _updated(self, X: Floats, rows: Array, moved: Array, sign: float) -> WhiteFactor:
+        """Whiten `rows` again after the whitened rows `moved` were added (1) or removed (-1)."""
+        back, axes, change = updated_back(self.back, moved, sign)
+        return replace(self, X=X, rows=rows + ((rows @ axes.T) * change) @ axes, back=back)
+
+
+def updated_back(back: Array, moved: Array, sign: float) -> tuple[Array, Array, Array]:
+    """Update B, with ``B B' = (T + eps I)^-1``, for whitened rows added (1) or removed (-1).
+
+    Also returns the axes, as rows, along which whitened coordinates change, and the relative
+    change along each of them.
+
+    Raises
+    ------
+    SingularMatrixError
+        If the removed rows account for nearly all of the scatter in some direction.
+    """
+    _, lengths, axes = np.linalg.svd(moved, full_matrices=False)
+    scatter = 1 + sign * lengths**2
+    if scatter.min() < SMALLEST_REMAINDER:
+        raise SingularMatrixError("the remaining rows keep too little of the total scatter")
+    change = 1 / np.sqrt(scatter) - 1
+    return back + ((back @ axes.T) * change) @ axes, axes, change
 
 
 def solution_of(
