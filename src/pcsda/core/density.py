@@ -257,8 +257,8 @@ class Mixture:
 
     def with_tails(self, left: LeftOut) -> Self:
         """Fit the degrees of freedom to negatives left out of their covariance and their mean."""
-        tail = left_density.left_out_tail(self.spreads[1], self.centres, left)
-        found = replace(self, tail=tail)
+        scored, squares = left_density.left_out_squares(self.spreads[1], self.centres, left)
+        found = replace(self, tail=fit_tail(squares, len(self.positive), left.mass[scored]))
         found.__dict__["white"] = self.white  # tails do not change covariances
         return found
 

@@ -15,43 +15,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from .cells import Cells
 from .direct import DirectFactor, IterativeFactor
-from .gram import WideRows, wide
-from .linalg import Array, Floats, Mask
-from .loo import EVERY, Leave
-from .subspace import Factor, Subspace
-from .white import whiten
+from .gram import GramFactor, WideRows, wide
+from .linalg import Array, Floats
+from .subspace import Factor
+from .white import WhiteFactor, whiten
 
-
-class CellsFactor(Protocol):
-    """A factor prepared for solving each class against all others."""
-
-    def solve(
-        self, label: int, n_components: int | None = None, *, leave_out: Leave | None = EVERY
-    ) -> Subspace:
-        """Solve one class against all others."""
-
-
-class SharedFactor(Factor, Protocol):
-    """A factor for many divisions, to which rows can be added."""
-
-    @property
-    def ridge(self) -> float:
-        """The absolute ridge."""
-
-    def over(self, cells: Cells) -> CellsFactor:
-        """Prepare to solve each class against all others."""
-
-    def appended(self, X: Floats, values: Array | None = None) -> SharedFactor:
-        """Add the last rows of X; a kernel factor needs `values`, their kernel values."""
-
-    def without(self, kept: Mask, X: Floats) -> SharedFactor:
-        """Remove the rows that are not in `kept`; X holds the remaining rows."""
+# Factors for many divisions. Rows can be added and removed, and `over` prepares a factor to solve
+# each class of a data set against all others.
+SharedFactor = WhiteFactor | GramFactor
 
 
 def factor_once(

@@ -17,7 +17,7 @@ import numpy as np
 from . import linalg
 from .linalg import Array, Ints
 from .loo import ALONE, SMALLEST_GAP, LeftOut
-from .student import energy, fit_tail, log_sum_exp, log_volume
+from .student import energy, log_sum_exp, log_volume
 from .together import stacks_of
 
 # Up to this many positives, a left-out positive changes the others' residuals noticeably.
@@ -145,12 +145,6 @@ def about_all(left: LeftOut) -> LeftOut:
     coordinates = left.coordinates.copy(order="K")
     coordinates[rows] -= moves[block]
     return replace(left, coordinates=coordinates)
-
-
-def left_out_tail(negative: Spread, centres: Array, left: LeftOut) -> float:
-    """Fit the degrees of freedom to negatives left out of their covariance and their mean."""
-    scored, square = left_out_squares(negative, centres, left)
-    return fit_tail(square, len(negative.white), left.mass[scored])
 
 
 def left_out_squares(negative: Spread, centres: Array, left: LeftOut) -> tuple[Ints, Array]:
