@@ -277,7 +277,7 @@ def test_fishers_axis_of_all_k_axes_is_the_ridged_solution_of_one_subclass(
 ):
     """Covariances times sample counts must be the scatter of the fit, ridge included.
 
-    For few positives the axis has a ridge of its own: a multiple of the scatter within subclasses.
+    With few positives, the axis has another ridge: a multiple of the scatter within subclasses.
     """
     X, groups, weights = make_rows([n_positive, 9, 12, 15, 10], 8, weighted=weighted)
     scatter = GroupScatter.from_samples(X, groups, weights=weights)
@@ -300,7 +300,7 @@ def test_fishers_axis_of_all_k_axes_is_the_ridged_solution_of_one_subclass(
 
 @WEIGHTED
 def test_without_a_left_out_positive_the_axis_uses_the_ridged_scatter(weighted):
-    """In input space it is (S_I + eps I)^-1 times the way from the positive to all negatives."""
+    """In input space, it is (S_I + eps I)^-1 (m_n - m): m_n of all negatives, m of the positive."""
     X, groups, weights = make_rows([1, 9, 12, 15, 10], 8, weighted=weighted)
     scatter = GroupScatter.from_samples(X, groups, weights=weights)
     W = solvers.cholesky(scatter, 5.0).components
@@ -502,7 +502,7 @@ def rebuilt_views(density, left, counts):
         ]
         inside = log_density(z, np.zeros(len(z)), positive, base.tail)
         views.append([inside - logsumexp(outside)])
-        if isinstance(density, Blend):  # the cloud is held
+        if isinstance(density, Blend):  # the cloud stays fixed
             views[-1].append(cloud_without(density, positive, move, counts, z))
     return np.array(views).T
 
@@ -519,7 +519,7 @@ def test_left_out_views_equal_densities_rebuilt_without_the_row(weighted, negati
     assert_allclose(views, rebuilt_views(density, left, counts), rtol=1e-9, atol=1e-9)
     positive = left.groups == 0
     resubstituted = density.views(left.coordinates)
-    assert views[0, positive].mean() < resubstituted[0, positive].mean()  # leaving out costs
+    assert views[0, positive].mean() < resubstituted[0, positive].mean()  # lower when left out
 
 
 @WEIGHTED
@@ -595,9 +595,9 @@ def test_the_only_row_behind_a_covariance_has_a_finite_view():
 
 @pytest.mark.parametrize("weighted", [True, pytest.param(False, marks=pytest.mark.more)])
 def test_tails_are_fitted_to_left_out_negatives(weighted):
-    """Each row is left out of the covariance of the mixture, and the cloud is held.
+    """Each row is left out of the covariance of the mixture; the cloud stays fixed.
 
-    A row without its subclass belongs to the nearest of the other centres.
+    A row that is alone in its subclass is compared with the nearest other centre.
     """
     sizes = [30, 19, 1, 28, 17, 1, 25]
     density, left, _ = left_out_case("blend", sizes, weighted=weighted, heavy=True)

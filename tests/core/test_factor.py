@@ -410,7 +410,7 @@ def kernel_values(name, X, fresh):
 def test_appended_rows_equal_a_factor_of_all(name, width, fresh, used):
     X, groups, _ = make_rows([14, 9, 12, 7], width)
     first = make_factor(name, X[:-fresh], 0.01)
-    if used:  # what a solution left behind is updated too
+    if used:  # cached results of a solution are updated too
         first.solve(np.arange(len(X) - fresh) % 3)
     grown = first.appended(X, kernel_values(name, X, fresh))
     assert grown.ridge == first.ridge

@@ -224,9 +224,9 @@ def test_scores_are_the_densities_of_the_projections(width, rule):
 
 
 def brute_force_left_out(X, groups, weights, fitted, rule):
-    """Left-out views by refits of the statistics, then of the covariances (MATH 8 and 9).
+    """Compute left-out views by refitting the statistics, then the covariances (MATH 8 and 9).
 
-    Of the full fit, the tails and the cloud of all negatives are held.
+    The tails and the cloud of all negatives stay as in the full fit.
     """
     negatives, density = rule.negatives, fitted.density
     tail = density.base.tail
@@ -386,7 +386,7 @@ def test_held_out_scores_calibrate_where_no_row_can_be_left_out():
     seen = np.isfinite(scores)
     shown = with_strays(scores[None, seen], positive[seen], np.ones(seen.sum()))
     expected = fit_calibration(*shown)
-    assert isinstance(fitted.density, Mixture)  # nothing tells the weights of a blend
+    assert isinstance(fitted.density, Mixture)  # nothing determines the weights of a blend
     assert fitted.left_out is None
     ratios = expected.slope * plain.score(X) + expected.offset
     assert_allclose(fitted.score(X), bent(Calibration().limited(positive[seen].sum()), ratios))

@@ -165,7 +165,7 @@ def test_one_positive_gives_a_meaningful_ratio(make):
     ],
 )
 def test_three_positives_in_few_columns_claim_little(make, width, most):
-    """Expected to be as narrow as k-means cells, new positives were surely negative.
+    """If classes are assumed to be as narrow as k-means cells, new positives seem surely negative.
 
     Mean Cllr was 1.03, 0.79, 1.55 and 1.02, and 4 in the worst draw.
     """
