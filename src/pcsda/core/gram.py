@@ -148,7 +148,9 @@ class GramFactor:
 
     def over(self, cells: Cells) -> GramCells:
         """Solve once for the indicators of the cells, for use by all classes."""
-        half = linalg.lower_solve(self.factor, np.eye(len(cells.counts))[cells.rows])
+        indicators = np.zeros((len(cells.rows), len(cells.counts)))
+        indicators[np.arange(len(cells.rows)), cells.rows] = 1.0
+        half = linalg.lower_solve(self.factor, indicators)
         solved = linalg.lower_solve(self.factor, half, transposed=True).T
         plain = None
         if self.rows is not None:
@@ -403,7 +405,7 @@ def of_kernel(
     """Factorise a kernel matrix at each ridge, in ``N^3/3`` operations each, and overwrite it."""
     found = [kernel_ridge(matrix, weights, value) for value in regularizations]
     absolute = found if ridges is None else ridges
-    # Kernel values are rounded relative to this trace, which stays the same if the origin moves.
+    # Kernel values keep a rounding error relative to this trace, even after the origin has moved.
     trace = float(matrix.diagonal() @ (np.ones(len(matrix)) if weights is None else weights))
     moved = move_origin(matrix, weights, found[0] / regularizations[0])
     if weights is not None:

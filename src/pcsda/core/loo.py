@@ -342,7 +342,7 @@ def left_out(
 
 @dataclass(frozen=True)
 class Leaver:
-    """The results of a fit from which rows can be left out; the rows may arrive in blocks.
+    """The results of a fit that are needed to leave rows out; the rows may arrive in blocks.
 
     Attributes
     ----------
