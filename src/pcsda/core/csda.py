@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -159,11 +158,13 @@ class KernelCSDAFactor:
             matrix *= root
             matrix *= root[:, None]
         most = min(int(np.sum(groups > 0)), len(matrix) - 1)
-        with _naming_the_kernel(regularization):
+        rows = Centred(matrix, groups, ridge, root, self.near)
+        try:
             if not self.definite:
                 linalg.cholesky(matrix, ridge)
-            rows = Centred(matrix, groups, ridge, root, self.near)
             solved = solve_centred(rows, self.criterion, n_components, most)
+        except SingularMatrixError as error:
+            raise not_definite(regularization) from error
         self.whole = rows, solved
         found = csda_dual.subspace_of(rows, solved, n_components, most)
         found = replace(found, origin=means @ found.coefficients)
@@ -194,15 +195,6 @@ class KernelCSDAFactor:
         matrix = rows.matrix[np.ix_(train, train)] / own / own[:, None]
         made = KernelCSDAFactor(matrix, self.criterion, weights, definite=True, near=near)
         return made, lambda test: rows.matrix[np.ix_(test, train)] / own / root[test][:, None]
-
-
-@contextmanager
-def _naming_the_kernel(regularization: float) -> Iterator[None]:
-    """Turn a failed factorisation into the error that the kernel is not positive definite."""
-    try:
-        yield
-    except SingularMatrixError as error:
-        raise not_definite(regularization) from error
 
 
 def solve_centred(

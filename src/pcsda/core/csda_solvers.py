@@ -279,15 +279,11 @@ def trace_ratio(
     gap = None
     if learn_reference:
         apart = basis.T @ (scatter.counts[1:] @ scatter.delta / scatter.n_negative)
-        gap = np.outer(apart, apart) if _differ(apart, scatter) else None
+        # If the class means are equal, no reference is better than their mean.
+        same = linalg.SAME_POINT**2 * max(scatter.total_variance, 0.0)
+        gap = np.outer(apart, apart) if apart @ apart > same else None
     counts = np.array([scatter.n_positive, scatter.n_negative])
     forms = Forms(numerator, basis.T @ scatter.positive @ basis, gap, counts)
     found = settled(forms, ridge, min(n_components, rank), limit=max_iter)
     components = linalg.fix_signs((basis @ found.directions).T)
     return Projection(components, found.quotients, rank, step=found.step)
-
-
-def _differ(apart: Array, scatter: GroupScatter) -> bool:
-    """Return whether the class means differ; if not, no reference is better than their mean."""
-    least = linalg.SAME_POINT**2 * scatter.total_variance
-    return bool(apart @ apart > max(least, 0.0))

@@ -94,8 +94,8 @@ def lloyd(
     Rows should be centred, or near zero, to keep digits. Each step updates the cluster sums only by
     the rows that changed cluster, which soon are few.
     """
-    count = len(centres)
-    enough = TOLERANCE * _mean_variance(rows)
+    count, mean = len(centres), rows.mean(axis=0)
+    enough = TOLERANCE * float(np.vdot(rows, rows) / rows.size - mean @ mean / len(mean))
     coarse = Coarse.of(rows)
     labels = nearest_centre(rows, centres, coarse)
     sums = _sums(rows, labels, count, weights)
@@ -191,12 +191,6 @@ def _sums(
     columns = weight.ravel(), labels.ravel(), np.arange(0, each * len(rows) + 1, each)
     total: Array = sparse.csc_array(columns, shape=(count, len(rows))) @ rows
     return total
-
-
-def _mean_variance(rows: Array) -> float:
-    mean = rows.mean(axis=0)
-    flat = rows.ravel()
-    return float(flat @ flat / flat.size - mean @ mean / len(mean))
 
 
 def kmeans_of_products(

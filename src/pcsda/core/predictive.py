@@ -48,7 +48,9 @@ def pseudo_positives(subspace: Subspace, columns: float = np.inf) -> tuple[Array
     cells = subspace.projected.n_subclasses
     wider = cells ** (1 / columns) if columns <= np.log2(cells) else 1.0
     spread = wider * np.sqrt(1 + 1 / count) * left.plain[own]
-    moved = np.outer(left.height[own] / count, _all_ones(subspace))
+    # u = R'1 shows how a common shift of all subclass means appears on the axes.
+    toward = (subspace.projected.delta / subspace.eigenvalues).sum(axis=0)
+    moved = np.outer(left.height[own] / count, toward)
     mass = np.tile(left.mass[own], 2)
     return np.concatenate([moved + spread, moved - spread]), mass * (PSEUDO_MASS / mass.sum())
 
@@ -93,10 +95,3 @@ def _strays(weight: Array, count: float) -> Array:
     """Return the weights of negatives as strays, if there are `count` positives."""
     strays: Array = weight * (STRAY_MASS / count / weight.sum())
     return strays
-
-
-def _all_ones(subspace: Subspace) -> Array:
-    """Return ``u = R'1``: how a common shift of all subclass means appears on the axes."""
-    means = subspace.projected.means
-    toward: Array = ((means[1:] - means[0]) / subspace.eigenvalues).sum(axis=0)
-    return toward

@@ -67,7 +67,9 @@ class GroupScatter:
         deviations. Sums over blocks are always float64.
         """
         size = int(groups.max()) + 1 if n_groups is None else n_groups
-        order = group_order(groups)
+        # Short integers get a fast radix sort.
+        short = groups.astype(np.int16) if groups.max(initial=0) < 2**15 else groups
+        order = np.argsort(short, kind="stable")
 
         def collect(start: int, stop: int) -> GroupScatter:
             return _collect(X, order[start:stop], groups, size, weights, dtype)
@@ -308,12 +310,6 @@ def _centre(rows: Floats, weight: Array | None, group: int) -> _Piece:
     if weight is not None:
         rows *= np.sqrt(weight)[:, None]
     return _Piece(group, total, mean, loss)
-
-
-def group_order(groups: Ints) -> Ints:
-    """Return the order that sorts rows by group, with a fast radix sort where possible."""
-    short = groups.astype(np.int16) if groups.max(initial=0) < 2**15 else groups
-    return np.argsort(short, kind="stable")
 
 
 def gather(X: Floats, chosen: Ints, buffer: Floats) -> Floats:

@@ -12,10 +12,6 @@ PASSED_OVER = ("pcsda", "sklearn", "joblib", "contextlib")
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Issue a warning that points to the nearest caller outside the packages in `PASSED_OVER`."""
     level, frame = 1, inspect.currentframe()
-    while frame is not None and _package(frame.f_globals) in PASSED_OVER:
+    while frame and str(frame.f_globals.get("__name__", "")).split(".")[0] in PASSED_OVER:
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
-
-
-def _package(names: dict[str, object]) -> str:
-    return str(names.get("__name__", "")).partition(".")[0]
