@@ -240,13 +240,13 @@ def refusals():
             {"n_components": (3, 1)},
             flat_mode,
             y,
-            r"n_components\[0\]=3 must be at most 2: along mode 0 the samples vary",
+            r"n_components\[0\]=3 must be at most 2: with the other modes projected",
         ),
         "above the rank": (
             {"n_components": (3, 1), "calibrate": False},
             X[few],
             y[few],
-            r"n_components\[0\]=3 must be at most 1: along mode 0",
+            r"n_components\[0\]=3 must be at most 1: with the other modes projected",
         ),
         "no ridge": (
             {"n_components": (1, 1), "regularization": 0, "calibrate": False},

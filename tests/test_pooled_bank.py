@@ -194,7 +194,7 @@ def test_leaving_out_strangers_equals_a_refit_without_them():
         X[kept], y[kept], clusters[kept], keys[kept], None
     )
     for place, label in enumerate((0, 5)):
-        _, counts, means = without.division(label, without.own(label))
+        _, counts, means = without.division(without.own(label))
         within, before = (
             scatter_of(rows, some, label) for rows, some in ((without, X[kept]), (shared, X))
         )
@@ -264,7 +264,7 @@ def test_labels_leave_the_common_calibration_as_far_as_their_rows_allow():
     moved, spread = moved_labels([label(offset, 400) for offset in offsets])
     assert spread[1] > 1
     assert_allclose(moved[:, 1], -offsets, atol=0.5)
-    few, _ = moved_labels([label(3.0, 1)], spread=(0.3, 0.3))
+    few, _ = moved_labels([label(3.0, 1)])
     assert abs(few[0, 1]) < 0.3
 
 

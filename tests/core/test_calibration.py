@@ -33,7 +33,7 @@ def test_a_bent_ratio_grows_logarithmically_far_below_the_top():
     line = np.linspace(-50, 10, 100)[None]
     assert np.all(np.diff(found(line)) > 0)
     assert_allclose(found(line[:, :1])[0], found(line)[0])
-    # What is calibrated again stays bent.
+    # A calibration followed by another stays bent.
     assert_allclose(found.then(3.0, 0.25)(line), 3 * found(line) + 0.25)
     assert_allclose(found.of_unit_slope()(line), (found(line) + 1) / 2)
     plain = Calibration((2.0,), -1.0)

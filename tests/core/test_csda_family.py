@@ -326,7 +326,7 @@ def test_the_published_classifier_is_a_pipeline():
     svm = LinearSVC(dual=False)
     model = make_pipeline(CSDA(3), FunctionTransformer(np.abs), clone(svm)).fit(X, y)
     W, m = model[0].components_, X[y].mean(axis=0)
-    distances = np.abs((X - m) @ W.T)  # |z - mu|, mu what the positive mean is projected to
+    distances = np.abs((X - m) @ W.T)  # |z - mu|, where mu is the projected positive mean
     by_hand = svm.fit(distances, y)
     assert_allclose(model.decision_function(X), by_hand.decision_function(distances), rtol=1e-6)
     assert model.score(X, y) > 0.8

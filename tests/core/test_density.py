@@ -194,14 +194,16 @@ def test_log_ratio_equals_the_formulas_with_scipy_densities(negatives, nu, d):
 def test_without_shrinkage_covariances_follow_the_paper():
     moments = make_moments()
     s = moments.scatter
+    phi_p, phi_w = s.positive / s.n_positive, s.within / (s.n_negative - s.n_subclasses)
     mixture = fit_density(moments, negatives="mixture", shrinkage=0.0)
     marginal = fit_density(moments, negatives="marginal", shrinkage=0.0)
-    assert_allclose(mixture.positive, s.phi_p)  # eq. (Phi_p)
-    assert_allclose(mixture.negative, s.phi_w)  # eq. (Phi_w)
-    assert_allclose(marginal.positive, s.phi_p)
+    assert_allclose(mixture.positive, phi_p)  # eq. (Phi_p)
+    assert_allclose(mixture.negative, phi_w)  # eq. (Phi_w)
+    assert_allclose(marginal.positive, phi_p)
     assert_allclose(marginal.negative, s.phi_o)  # eq. (Phi_o)
-    assert_allclose(marginal.within, s.phi_w)
-    assert_allclose(marginal.negative - marginal.within, s.phi_n)  # eq. (Phi_n2)
+    assert_allclose(marginal.within, phi_w)
+    phi_n = s.between / s.n_subclasses - phi_w / (s.n_negative / s.n_subclasses)
+    assert_allclose(marginal.negative - marginal.within, phi_n)  # eq. (Phi_n2)
 
 
 @pytest.mark.parametrize("nu", [0.5, 4.0])
@@ -210,8 +212,8 @@ def test_shrinkage_adds_a_prior_of_nu_samples(nu):
     s = moments.scatter
     density = fit_density(moments, negatives="mixture", shrinkage=nu)
     n_p = moments.n_positive
-    assert_allclose(density.positive, (n_p * s.phi_p + nu * moments.target) / (n_p + nu))
-    within = (moments.n_within * s.phi_w + nu * moments.target) / (moments.n_within + nu)
+    assert_allclose(density.positive, (s.positive + nu * moments.target) / (n_p + nu))
+    within = (s.within + nu * moments.target) / (moments.n_within + nu)
     assert_allclose(density.negative, within)
     assert_allclose(density.within, within)
     assert_allclose(density.positive_strength, n_p + nu)
@@ -275,7 +277,7 @@ def test_fishers_axis_of_all_k_axes_is_the_ridged_solution_of_one_subclass(
 ):
     """Covariances times sample counts must be the scatter of the fit, ridge included.
 
-    For few positives the axis has a ridge of its own: a multiple of the scatter within subclasses.
+    With few positives, the axis has another ridge: a multiple of the scatter within subclasses.
     """
     X, groups, weights = make_rows([n_positive, 9, 12, 15, 10], 8, weighted=weighted)
     scatter = GroupScatter.from_samples(X, groups, weights=weights)
@@ -298,7 +300,7 @@ def test_fishers_axis_of_all_k_axes_is_the_ridged_solution_of_one_subclass(
 
 @WEIGHTED
 def test_without_a_left_out_positive_the_axis_uses_the_ridged_scatter(weighted):
-    """In input space it is (S_I + eps I)^-1 times the way from the positive to all negatives."""
+    """In input space, it is (S_I + eps I)^-1 (m_n - m): m_n of all negatives, m of the positive."""
     X, groups, weights = make_rows([1, 9, 12, 15, 10], 8, weighted=weighted)
     scatter = GroupScatter.from_samples(X, groups, weights=weights)
     W = solvers.cholesky(scatter, 5.0).components
@@ -464,11 +466,10 @@ def left_out_case(negatives, sizes=(14, 9, 1, 8, 7, 10), *, weighted=False, nu=1
     if heavy:
         X *= np.random.default_rng(0).chisquare(4, (len(X), 1)) ** -0.5
     projection, scatter, left = leave_rows_out(X, groups, weights, 0.5, d=3)
-    found = left.moments()
+    (positive, n_positive), (within, n_within) = left.moments()
     projected = scatter.project(projection.components)
-    seen = replace(projected, positive=found.positive, within=found.within)
-    target = seen.intra / (found.n_positive + found.n_within)
-    moments = Moments(seen, target, found.n_positive, found.n_within)
+    seen = replace(projected, positive=positive, within=within)
+    moments = Moments(seen, seen.intra / (n_positive + n_within), n_positive, n_within)
     return fit_density(moments, negatives=negatives, shrinkage=nu), left, scatter.counts
 
 
@@ -501,7 +502,7 @@ def rebuilt_views(density, left, counts):
         ]
         inside = log_density(z, np.zeros(len(z)), positive, base.tail)
         views.append([inside - logsumexp(outside)])
-        if isinstance(density, Blend):  # the cloud is held
+        if isinstance(density, Blend):  # the cloud stays fixed
             views[-1].append(cloud_without(density, positive, move, counts, z))
     return np.array(views).T
 
@@ -518,7 +519,7 @@ def test_left_out_views_equal_densities_rebuilt_without_the_row(weighted, negati
     assert_allclose(views, rebuilt_views(density, left, counts), rtol=1e-9, atol=1e-9)
     positive = left.groups == 0
     resubstituted = density.views(left.coordinates)
-    assert views[0, positive].mean() < resubstituted[0, positive].mean()  # leaving out costs
+    assert views[0, positive].mean() < resubstituted[0, positive].mean()  # lower when left out
 
 
 @WEIGHTED
@@ -594,9 +595,9 @@ def test_the_only_row_behind_a_covariance_has_a_finite_view():
 
 @pytest.mark.parametrize("weighted", [True, pytest.param(False, marks=pytest.mark.more)])
 def test_tails_are_fitted_to_left_out_negatives(weighted):
-    """Each row is left out of the covariance of the mixture, and the cloud is held.
+    """Each row is left out of the covariance of the mixture; the cloud stays fixed.
 
-    A row without its subclass belongs to the nearest of the other centres.
+    A row that is alone in its subclass is compared with the nearest other centre.
     """
     sizes = [30, 19, 1, 28, 17, 1, 25]
     density, left, _ = left_out_case("blend", sizes, weighted=weighted, heavy=True)

@@ -22,7 +22,7 @@ def test_sparse_rows_give_the_subspace_of_dense_rows(width, weighted, form):
     X, groups, weights = make_rows([14, 9, 12, 7], width, weighted=weighted)
     X[np.abs(X) < 1] = 0
     given = sparse.csr_array(X).asformat(form)
-    expected = DirectFactor(X, 0.01, weights).solve(groups, leave_out=False)
+    expected = DirectFactor(X, 0.01, weights).solve(groups, leave_out=None)
     found = IterativeFactor(given, 0.01, weights).solve(groups)
     assert found.left is None
     assert_same_subspace(found, expected, rtol=1e-6)

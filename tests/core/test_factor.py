@@ -34,6 +34,7 @@ from pcsda.core.cells import Cells
 from pcsda.core.direct import DirectFactor
 from pcsda.core.factor import factor_once, factor_shared
 from pcsda.core.linalg import SingularMatrixError
+from pcsda.core.loo import Leave
 from pcsda.core.white import WhiteFactor, whiten
 
 AND_LSQR = pytest.mark.parametrize("name", [*FACTORS, "lsqr"])
@@ -127,7 +128,7 @@ def test_random_divisions_solve_to_the_direct_fit(name, weighted, seed):
         expected = direct.solve(groups)
         seen = as_seen(name, X, X), X
         assert_same_subspace(factor.solve(groups), expected, seen, 1e-7)
-        one = factor.solve(groups, 1, leave_out=False)
+        one = factor.solve(groups, 1, leave_out=None)
         assert one.left is None
         assert one.rank == expected.rank
         close(np.abs(one.project(seen[0])), np.abs(expected.project(X)[:, :1]), 1e-7)
@@ -377,7 +378,7 @@ def test_shape_and_solver_select_the_factor():
 
 @pytest.mark.each_pair
 @SHARED
-@pytest.mark.parametrize("leave_out", [True, False])
+@pytest.mark.parametrize("leave_out", [Leave(), None])
 @pytest.mark.parametrize(("seed", "width"), [(0, 5), (1, 5), (2, 80)])
 def test_each_class_of_cells_solves_like_its_own_division(name, leave_out, seed, width):
     labels, clusters = random_cells(seed)
@@ -409,7 +410,7 @@ def kernel_values(name, X, fresh):
 def test_appended_rows_equal_a_factor_of_all(name, width, fresh, used):
     X, groups, _ = make_rows([14, 9, 12, 7], width)
     first = make_factor(name, X[:-fresh], 0.01)
-    if used:  # what a solution left behind is updated too
+    if used:  # cached results of a solution are updated too
         first.solve(np.arange(len(X) - fresh) % 3)
     grown = first.appended(X, kernel_values(name, X, fresh))
     assert grown.ridge == first.ridge

@@ -33,7 +33,7 @@ from pcsda.core.factor import factor_once
 from pcsda.core.fit import Rule, calibrated_on, complete, fit
 from pcsda.core.linalg import TooFewRowsError
 from pcsda.core.logistic import OFFSET_SPREAD
-from pcsda.core.loo import Leave, sample_rows
+from pcsda.core.loo import EVERY, Leave, sample_rows
 from pcsda.core.predictive import with_strays
 
 GAUSSIANS = [Rule(negatives, None, "gaussian") for negatives in ("mixture", "marginal")]
@@ -224,9 +224,9 @@ def test_scores_are_the_densities_of_the_projections(width, rule):
 
 
 def brute_force_left_out(X, groups, weights, fitted, rule):
-    """Left-out views by refits of the statistics, then of the covariances (MATH 8 and 9).
+    """Compute left-out views by refitting the statistics, then the covariances (MATH 8 and 9).
 
-    Of the full fit, the tails and the cloud of all negatives are held.
+    The tails and the cloud of all negatives stay as in the full fit.
     """
     negatives, density = rule.negatives, fitted.density
     tail = density.base.tail
@@ -386,7 +386,7 @@ def test_held_out_scores_calibrate_where_no_row_can_be_left_out():
     seen = np.isfinite(scores)
     shown = with_strays(scores[None, seen], positive[seen], np.ones(seen.sum()))
     expected = fit_calibration(*shown)
-    assert isinstance(fitted.density, Mixture)  # nothing tells the weights of a blend
+    assert isinstance(fitted.density, Mixture)  # nothing determines the weights of a blend
     assert fitted.left_out is None
     ratios = expected.slope * plain.score(X) + expected.offset
     assert_allclose(fitted.score(X), bent(Calibration().limited(positive[seen].sum()), ratios))
@@ -565,12 +565,12 @@ def test_any_object_with_solve_is_a_factor():
     X, groups, _ = make_rows([14, 9, 12, 7], 6)
     asked = []
 
-    def solve(groups, n_components=None, *, leave_out=True):
+    def solve(groups, n_components=None, *, leave_out=EVERY):
         asked.append((n_components, leave_out))
         return factor_once(X, 0.01).solve(groups, n_components, leave_out=leave_out)
 
     found = fit(SimpleNamespace(solve=solve), groups, Rule(leave_one_out=False), 2)
-    assert asked == [(2, False)]
+    assert asked == [(2, None)]
     assert_same_model(found, fit_rows(X, groups, None, Rule(leave_one_out=False), d=2), X)
 
 

@@ -191,8 +191,8 @@ def test_features_that_lose_more_than_the_ridge_are_refused(monkeypatch):
 def test_values_too_coarse_for_features_are_refused_in_their_type(dtype):
     near, far = rbf_matrix(make_rows([8, 5], 4)[0]), np.full((4, 4), 1e12) + np.eye(4)
     gram.require_fine(near, dtype)
-    gram.require_fine(np.full((4, 4), 3.0), dtype)  # a map accepts equal rows
-    message = "are too coarse to tell rows apart; centre X first, change the kernel's"
+    gram.require_fine(np.full((4, 4), 3.0), dtype)  # kernel maps accept rows that are all equal
+    message = "are too coarse to tell rows apart; centre X first or change the kernel's"
     with pytest.raises(ValueError, match=message):
         gram.require_fine(far, dtype)
     middle = np.full((4, 4), 1e7) + np.eye(4)

@@ -247,9 +247,8 @@ def test_every_divisor_matches_the_paper(weighted):
     mean_size = s.n_n / s.n_k
     phi_w = s.S_w / (s.n_n - s.n_k)  # eq. (Phi_w)
     phi_n = s.S_n / s.n_k - s.S_w / (mean_size * (s.n_n - s.n_k))  # eq. (Phi_n2)
-    assert_allclose(scatter.phi_p, s.S_p / s.n_p, rtol=1e-11, atol=1e-12)  # eq. (Phi_p)
-    assert_allclose(scatter.phi_w, phi_w, rtol=1e-11, atol=1e-12)
-    assert_allclose(scatter.phi_n, phi_n, rtol=1e-10, atol=1e-11)
+    assert_allclose(scatter.positive, s.S_p, rtol=1e-11, atol=1e-11)
+    assert_allclose(scatter.within / scatter.within_freedom, phi_w, rtol=1e-11, atol=1e-12)
     assert_allclose(scatter.phi_o, phi_n + phi_w, rtol=1e-10, atol=1e-11)  # eq. (Phi_o)
     assert_allclose(scatter.phi_o, s.S_n / s.n_k + s.S_w / s.n_n, rtol=1e-10, atol=1e-11)
     assert_allclose(scatter.between, s.S_n, rtol=1e-11, atol=1e-11)
@@ -260,19 +259,18 @@ def test_every_divisor_matches_the_paper(weighted):
     assert_allclose([scatter.n_positive, scatter.n_negative], [s.n_p, s.n_n])
 
 
-def test_phi_w_is_zero_when_every_negative_is_a_subclass():
+def test_nothing_varies_within_subclasses_when_every_negative_is_a_subclass():
     X, groups, _ = make_rows([6, 1, 1, 1, 1], 3)
     scatter = GroupScatter.from_samples(X, groups)
-    assert_array_equal(scatter.phi_w, np.zeros((3, 3)))
-    assert_allclose(scatter.phi_n, scatter.phi_o)
+    assert scatter.within_freedom == 0
+    assert_array_equal(scatter.within, np.zeros((3, 3)))
     assert_allclose(scatter.phi_o, scatter.out_of_class / 4)
 
 
-def test_phi_w_is_zero_when_all_weights_of_negatives_are_below_one():
+def test_degrees_of_freedom_are_zero_when_all_weights_of_negatives_are_below_one():
     X, groups, _ = make_rows([6, 2, 2], 2)
     scatter = GroupScatter.from_samples(X, groups, weights=np.full(len(X), 0.25))
     assert scatter.within_freedom == 0
-    assert_array_equal(scatter.phi_w, np.zeros((2, 2)))
 
 
 @given(st.integers(1, 9), st.integers(0, 2**16))

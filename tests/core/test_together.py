@@ -92,7 +92,6 @@ def test_a_block_holding_a_whole_class_cannot_be_left_out(name, gone):
     left = make_factor(name, X, 0.01).solve(groups, leave_out=Leave(together=blocks)).left
     assert_array_equal(left.alone, whole)
     assert_array_equal(left.known, ~whole)
-    assert not left.has_both
     assert_array_equal(np.isnan(left.coordinates).all(axis=1), whole)
 
 

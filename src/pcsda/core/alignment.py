@@ -1,15 +1,16 @@
-"""Align the axes of a model fitted without some rows with the axes fitted to all rows.
+"""Align the axes of a model fitted without some rows with the axes fitted to all rows (MATH 8).
 
-Leaving out a row moves the mean of its group and the scatter, and with them the axes. It is not
-enough to keep the combinations of subclass means that define the axes. On a weak axis these
-combinations cancel the contribution of strong features, and they stop doing so once a mean has
-moved. The left-out coordinates would then reveal the row's group, especially if features have very
-different units. So the axes of each left-out model are scaled and rotated (MATH 8): with
+Leaving out a row changes the mean of its group and the scatter, and so it changes the axes. The
+axes are combinations of subclass means, but it is not enough to use the same combinations without
+the row. On a weak axis, the combination cancels the contributions of strong features, and it no
+longer does so once a mean has moved. The left-out coordinates would then reveal the row's group,
+especially if features have very different units. So the axes W_i without row i are scaled and
+rotated. With
 
     C = W_i' (S_i + eps I) W_i,    B = W_i' (S + eps I) W,    T = (B' C^-1 B)^(-1/2) B' C^-1,
 
 ``W_i T'`` spans the same subspace, is orthonormal in the scatter without the row, and is as close
-to W as such axes can be. One row changes B and C in two directions only, so T has a closed form.
+to W as such axes can be. One row changes B and C in only two directions, so T has a closed form.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ import numpy as np
 
 from .linalg import Array, Mask
 
-# Removing a subclass of one row loses no axis if the other means span this share of its mean.
+# Removing a one-row subclass loses no axis if the other means span at least this share of its mean.
 SPANNED = 1e-6
-# If the axes fill the space, no leverage lies outside them; a share below this is rounding.
+# A smaller share of leverage outside the axes is rounding: the axes fill the space.
 ROUNDING = 1e-10
-# Directions of a left-out model below this share of the largest were lost with the rows.
+# Directions without the rows whose size is below this share of the largest were lost with the rows.
 LOST = 1e-10
 
 
@@ -35,7 +36,7 @@ class Turn:
     Attributes
     ----------
     first, second : arrays of shape (d, n)
-        Orthonormal columns of E; zero where the row changes fewer than two directions.
+        Orthonormal columns of E; zero if the row changes fewer than two directions.
     change : array of shape (2, 2, n)
         ``T_2 - I``.
     """
@@ -56,16 +57,16 @@ class Turn:
 def turn_of(
     solved: Array, axes: Array, inflation: Array, pull: Array, leverage: Array, gap: Array
 ) -> Turn:
-    """Return the turn for each row when that row alone is left out.
+    """Return the turn of the axes for each row when only that row is left out.
 
     Parameters
     ----------
     solved : array of shape (d, n)
-        ``W'r``, with r the residual.
+        ``W'r``, where r is the residual.
     axes : array of shape (d, n)
         ``R'u``, the coordinates of the row's group mean, which moves by ``-pull r``.
     inflation, pull, leverage, gap : arrays of shape (n,)
-        ``f``, ``c``, ``h = r'Ar`` and ``1 - f h``; f = c = 0 leaves a row unchanged.
+        ``f``, ``c``, ``h = r'Ar`` and ``1 - f h``; with ``f = c = 0`` there is no turn.
     """
     length = np.sqrt(np.einsum("ji,ji->i", axes, axes))
     first = axes / np.where(length > 0, length, 1.0)
@@ -84,7 +85,8 @@ def _in_two(a: Array, shift: Array, f: Array, leverage: Array, gap: Array) -> Ar
 
     With ``p = (f a + s)/g``, ``B = I + p a'`` and ``beta = 1 + a'p``, the symmetric matrix is
     ``beta^2 B^-1 C B^-T = (beta I + m a')(beta I + a m') + e (m + p)(m + p)'``, where e is the
-    leverage outside the axes. In this form nothing large cancels on weak axes.
+    leverage outside the axes and m is computed below. In this form, no large numbers cancel on weak
+    axes.
     """
     root = np.sqrt(gap)
     outside = leverage - np.sum(a * a, axis=0)
@@ -111,9 +113,10 @@ def _in_two(a: Array, shift: Array, f: Array, leverage: Array, gap: Array) -> Ar
 
 
 def without_subclass(centres: Array, axes: Array) -> Array:
-    """Return coordinates (d, n) of single-row subclasses, each on axes found without it.
+    """Return the coordinates (d, n) of the rows of one-row subclasses, on axes found without them.
 
-    Each subclass mean drops out of the span of the means, unless the other means span it too.
+    Without the row, the mean of its subclass no longer contributes to the span of the means, unless
+    the other means span it too.
     """
     share = np.einsum("ji,ji->i", centres, axes)
     square = np.einsum("ji,ji->i", axes, axes)
@@ -123,7 +126,10 @@ def without_subclass(centres: Array, axes: Array) -> Array:
 
 
 def turns_of_blocks(own: Array, across: Array) -> Array:
-    """Return the transposed turns ``T'`` for n blocks of rows, given C and B, both (n, d, d)."""
+    """Return the transposed turns ``T'`` for n blocks of rows; `own` is C and `across` is B.
+
+    All three have shape (n, d, d).
+    """
     values, vectors = np.linalg.eigh(own)
     kept: Mask = values > LOST * np.maximum(values[:, -1:], 1.0)
     roots = np.where(kept, 1 / np.sqrt(np.where(kept, values, 1.0)), 0.0)

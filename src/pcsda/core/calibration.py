@@ -1,4 +1,4 @@
-"""Calibration: the only place where density views are turned into a log-likelihood ratio."""
+"""Calibration: the only place that turns the views of a density into a log-likelihood ratio."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import numpy as np
 from .linalg import Array, Mask
 from .logistic import fit_logistic
 
-# Chance that the next positive differs from all n known ones: (1/2) / (n + 1), the estimate of
-# Krichevsky and Trofimov for an event that has not been seen.
+# The chance that the next positive differs from all n known ones is UNSEEN / (n + 1), the estimate
+# of Krichevsky and Trofimov for an event that has never occurred.
 UNSEEN = 0.5
-# Below the log of that chance, the ratio falls by this much when its distance grows e-fold.
+# Below the logarithm of that chance, the ratio is bent: it falls by only this much each time its
+# distance below grows e-fold.
 FALL = 1.0
 
 
@@ -26,7 +27,7 @@ class Scored(NamedTuple):
 
     @property
     def has_both(self) -> bool:
-        """Return whether there are rows from both classes."""
+        """Whether there are rows of both classes."""
         return bool(self.positive.any() and not self.positive.all())
 
     def finite(self) -> Scored:
@@ -38,7 +39,7 @@ class Scored(NamedTuple):
 
 @dataclass(frozen=True)
 class Calibration:
-    """A calibration that returns the log-likelihood ratio ``weights @ views + offset``.
+    """A function that returns the log-likelihood ratio ``weights @ views + offset``.
 
     Attributes
     ----------
@@ -46,9 +47,10 @@ class Calibration:
         Weight of each view; with one view, the slope.
     offset : float
     bend : float
-        A ratio t below `top` counts as ``top - bend ln(1 + t/bend)``: almost unchanged near the
-        top, and logarithmic far below it. If infinite, ratios are used unchanged.
+        A ratio that is t below `top` becomes ``top - bend ln(1 + t/bend)``: almost unchanged near
+        the top, and logarithmic far below it. Infinite if ratios stay unchanged.
     top : float
+        Ratios above this are never bent.
     """
 
     weights: tuple[float, ...] = (1.0,)
@@ -63,7 +65,7 @@ class Calibration:
 
     @property
     def slope(self) -> float:
-        """Sum of the weights: 1 if the views are used unchanged."""
+        """Sum of the weights; 1 for uncalibrated views."""
         return float(sum(self.weights))
 
     @property
@@ -73,7 +75,7 @@ class Calibration:
 
     def __call__(self, views: Array) -> Array:
         """Return the log-likelihood ratio for `views`, whose first axis indexes the views."""
-        # There are one or two views; for a single row a general product would cost more.
+        # There are one or two views; for a single row, a general product would take longer.
         ratio = self.weights[0] * views[0]
         for weight, view in zip(self.weights[1:], views[1:], strict=True):
             ratio = ratio + weight * view
@@ -84,14 +86,14 @@ class Calibration:
         return total
 
     def of_unit_slope(self) -> Calibration:
-        """Return a calibration with the weights scaled to sum to one, without the offset."""
+        """Return the calibration with weights scaled to sum to one, and without the offset."""
         weights = tuple(weight / self.slope for weight in self.weights)
         bend = self.bend / self.slope if self.is_bent else np.inf
         top = (self.top - self.offset) / self.slope
         return Calibration(weights, 0.0, bend, top if self.is_bent else 0.0)
 
     def then(self, slope: float, offset: float) -> Calibration:
-        """Return this calibration followed by another one with the given slope and offset."""
+        """Return this calibration followed by one with the given slope and offset."""
         weights = tuple(slope * weight for weight in self.weights)
         bend = slope * self.bend if self.is_bent else np.inf
         top = slope * self.top + offset
@@ -99,7 +101,7 @@ class Calibration:
         return Calibration(weights, moved, bend, top if self.is_bent else 0.0)
 
     def since(self, before: Calibration) -> Calibration:
-        """Return the calibration that turns the ratios of an earlier one into these."""
+        """Return the calibration that turns the ratios of `before` into those of this one."""
         slope = self.slope / before.slope
         moved = Calibration((slope,), self.offset - slope * before.offset)
         return moved if before.is_bent else replace(moved, bend=self.bend, top=self.top)
@@ -109,19 +111,18 @@ class Calibration:
         return replace(self, bend=np.inf, top=0.0)
 
     def straightened(self, ratios: Array) -> Array:
-        """Return the ratios that :meth:`straight` would give in place of these."""
+        """Convert ratios of this calibration to those that :meth:`straight` would give."""
         if not self.is_bent:
             return ratios
         below = np.maximum(self.top - ratios, 0.0)
-        found: Array = np.maximum(ratios, self.top) - self.bend * np.expm1(below / self.bend)
-        return found
+        return np.maximum(ratios, self.top) - self.bend * np.expm1(below / self.bend)
 
     def limited(self, n_positive: float) -> Calibration:
-        """Limit how strongly the ratio can speak against the class, given `n_positive` samples.
+        """Limit how strong the evidence against the class can be, given `n_positive` samples.
 
-        A class may be wider than its samples show, so no sample of n rows supports odds of much
-        more than n to one against a new row. Below that, the ratio only grows by the logarithm,
-        which keeps the order. A calibration that is bent already stays as it is.
+        A class may be wider than its samples show, so n samples cannot justify odds of much more
+        than n to one against a new row. Beyond these odds, the ratio falls only like a logarithm,
+        which preserves the order. A calibration that is bent already stays the same.
         """
         if self.is_bent:
             return self
@@ -135,9 +136,9 @@ def fit_calibration(
 
     The log odds are ``weights @ views + offset + ln(N_p/N_n)``, so that weights and offset give a
     log-likelihood ratio. A weak prior assumes that the mean of the views is already such a ratio:
-    weights Gamma(2, V), with their mode at 1/V for V views, and offset N(0, 10^2). It keeps the
-    weights finite if the views separate the classes, and positive if they are worthless, so that
-    calibration preserves the order of scores.
+    weights have the distribution Gamma(2, V), with mode 1/V for V views, and the offset N(0, 10^2).
+    The prior keeps weights finite if the views separate the classes, and positive if the views are
+    worthless, so that calibration preserves the order of scores.
 
     Parameters
     ----------
@@ -147,13 +148,13 @@ def fit_calibration(
     weights : array of shape (n,), optional
         Weights of the samples.
     start : Calibration, optional
-        Starting point, fitted to similar views; it only saves steps.
+        Starting point, fitted to similar views, which saves steps.
 
     Notes
     -----
-    Platt's smoothed targets would keep the slope finite as well, but they act like one positive
-    among the negatives. Far out on the scale of a log-likelihood ratio, that one positive outweighs
-    all others and flattens the slope.
+    Platt's smoothed targets would also keep the slope finite, but they act like one positive among
+    the negatives. Log-likelihood ratios can be so large that this positive outweighs all others and
+    flattens the slope.
     """
     near = None if start is None else (start.weights, start.offset)
     slopes, offset = fit_logistic(views, positive, weights, near)

@@ -1,4 +1,4 @@
-"""Cells of many classes in shared clusters, whose sums are reused for all classes."""
+"""Cells: the rows of one class in one cluster. Sums over cells are reused for all classes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,17 @@ from .scatter import group_means
 class Cells:
     """The non-empty (class, cluster) cells of a data set.
 
-    The groups for any class are unions of cells. So anything linear in the rows is summed over the
-    cells once, and these sums are then added up for each class.
+    When one class is solved against all others, its groups are unions of cells. So anything linear
+    in the rows is summed over the cells once, and these sums are added up for each class.
+
+    Attributes
+    ----------
+    of_class, of_cluster : arrays of shape (C,)
+        Class and cluster of each cell.
+    counts : array of shape (C,)
+        Number of rows in each cell.
+    rows : array of shape (N,)
+        Cell of each row.
     """
 
     of_class: Ints
@@ -32,9 +41,9 @@ class Cells:
         return cls(found[:, 0], found[:, 1], counts.astype(np.float64), rows.ravel())
 
     def division(self, label: int) -> tuple[Ints, Array]:
-        """Return the group of each row for one class, and the group sizes.
+        """Return the group of each row, for one class against all others, and the group sizes.
 
-        Group 0 is the class itself; clusters without other rows are dropped.
+        Group 0 is the class itself. Clusters without rows of other classes are dropped.
         """
         own = self.of_class == label
         remaining = np.unique(self.of_cluster[~own])
@@ -61,7 +70,7 @@ class CellSums:
         return group_means(self.values, clusters, np.ones(clusters.max() + 1), None)
 
     def over_groups(self, label: int) -> Array:
-        """Return sums over the groups of one class: the clusters minus its own cells."""
+        """Return sums over the groups of one class: its own rows, then other rows by cluster."""
         cells = self.cells
         own = np.flatnonzero(cells.of_class == label)
         rest = self.totals.copy()

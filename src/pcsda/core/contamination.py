@@ -1,20 +1,22 @@
 """Estimate the share of positives hidden among the negatives, and allow for them (MATH 16).
 
-Unchecked negatives contain some positives. A ratio fitted against such a contaminated sample sees
-no excess of positives in it, so the share cannot be estimated from the ratio afterwards. The share
-and the ratio are estimated together, from scores of rows that the model has not seen.
+Negatives that nobody has checked may include positives. A log ratio fitted to such a contaminated
+sample shows no excess of positives in it, so the share cannot be estimated from the ratio
+afterwards. Share and ratio are estimated together, from scores of rows that the model has not seen.
 
-The first step treats all negatives as one subclass. Each later step sets more rows apart, starting
-with those most like positives. The model of that step is fitted without them and scores them as
-unseen rows. So hidden positives come to light even if they cluster in a subclass of their own,
-where they would look like negatives. Each step estimates the share. The first estimate is too low,
-because positives are among its negatives. The last is too high, because it has set apart the
-negatives most like positives, which a model needs most. From ten positives on, a comparison decides
-between them: a model that takes the rows most like positives for a subclass of negatives scores
-them and the positives. If it cannot tell them apart, they are positives; a similar class scores
-lower. With fewer positives, chance decides such a comparison, and the final model sets apart a
-share between the two. Rows set apart do not join the positives: a similar class would pull the
-positive mean toward itself.
+The fit proceeds in steps. The first step treats all negatives as one subclass. Each later step sets
+more rows apart, starting with the rows most like positives, and fits its model without them. The
+model then scores these rows as unseen. So hidden positives come to light even if they form a
+cluster: as a subclass, they would look like negatives.
+
+Each step estimates the share. The first estimate is too low, because positives are among its
+negatives. The last is too high, because its model lacks the negatives most like positives, which it
+needs most. With ten positives or more, a comparison decides between the two estimates. A model
+takes the suspects, which are the rows most like positives, for a subclass of negatives, and scores
+both suspects and positives. If it cannot tell them apart, the suspects are positives; members of a
+similar class would score lower. With fewer positives, chance would decide such a comparison, and
+the final model sets apart a share between the two estimates. Rows set apart do not join the
+positives, because a similar class would pull the positive mean toward itself.
 """
 
 from __future__ import annotations
@@ -35,48 +37,33 @@ from .loo import Leave
 from .predictive import with_pseudo_positives
 from .subspace import Factor, Subspace
 
-# Spread of the prior on the logarithm of the slope.
+# Standard deviation of the prior on the logarithm of the slope.
 SLOPE_SPREAD = 0.5
-# Slope expected of the views: with few positives, a model is more confident than unseen rows
+# Expected slope of the views: with few positives, a model is more confident than unseen rows
 # justify.
 MODEL_SLOPE = 0.5
-# With fewer positives than this, the share is estimated with that slope too, and suspects are not
-# compared with the positives.
+# With fewer positives than this, MODEL_SLOPE is also used to estimate the share, and suspects are
+# not compared with the positives.
 ENOUGH = 10
-# Mean of the exponential prior on the share, for the expected share.
+# Mean of the exponential prior on the share, used for the expected share.
 SHARE_SCALE = 0.15
 # Starting points of the search for the best share, which stays below one half.
 LARGEST_SHARE = 0.499
 SHARES = np.append(0.0, np.geomspace(2e-3, LARGEST_SHARE, 20))
 FINE_SHARES = np.linspace(0.0, LARGEST_SHARE, 500)
-# Half the 90 % quantile of chi-square with one degree of freedom: how far the profile log
-# likelihood may drop within a 90 % interval.
+# How far the profile log likelihood may drop within a 90 % interval: half the 90 % quantile of
+# chi-square with one degree of freedom.
 INTERVAL_DROP = 1.3528
 # Shares of the unchecked rows that are set apart, step by step.
 STEPS = (0.0, 0.04, 0.1, 0.22)
-# Shares of the unchecked rows that are suspected, to see whether they differ from the positives.
+# Shares of the unchecked rows that are compared with the positives as suspects.
 SUSPECTS = (0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
-# Shares below this count as equal.
+# Added to shares before their geometric mean is taken, so that smaller shares count as equal.
 SMALL_SHARE = 0.005
-# This many times the rows set apart are excluded when subclasses are formed.
+# Subclasses are formed without this many times as many rows as are set apart.
 LOOSE = 2.0
 # Fraction of its weight that a row set apart keeps, so that weights stay above zero.
 LEAST_REST = 1e-6
-
-
-@dataclass(frozen=True)
-class Expectation:
-    """Prior expectation about the views; by default, they are taken as log-likelihood ratios.
-
-    Attributes
-    ----------
-    slope : float
-        Centre of the prior on the slope.
-    offset_spread : float
-    """
-
-    slope: float = 1.0
-    offset_spread: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -87,37 +74,32 @@ class Scores:
     ----------
     views : array of shape (V, n)
     positive, unchecked : boolean arrays of shape (n,)
-        Labelled positives and unchecked rows; all others are checked negatives.
+        Labelled positives and unchecked rows; all other rows are checked negatives.
     weight : array of shape (n,)
-    expected : Expectation
+    slope : float
+        Centre of the prior on the slope; 1 if the views are taken as log-likelihood ratios.
+    offset_spread : float
+        Standard deviation of the prior on the offset.
     """
 
     views: Array
     positive: Mask
     unchecked: Mask
     weight: Array
-    expected: Expectation = Expectation()
-
-    @property
-    def log_masses(self) -> Array:
-        """Logarithms of the total weights of positives, unchecked rows and checked negatives."""
-        checked = ~self.positive & ~self.unchecked
-        masses = [self.weight[part].sum() for part in (self.positive, self.unchecked, checked)]
-        with np.errstate(divide="ignore"):
-            logs: Array = np.log(masses)
-        return logs
+    slope: float = 1.0
+    offset_spread: float = 1.0
 
 
 @dataclass(frozen=True)
 class Shares:
-    """A calibration, together with the share of hidden positives.
+    """A calibration and the share of hidden positives.
 
     Attributes
     ----------
     calibration : Calibration
     share : float
     interval : pair of float
-        90 % profile-likelihood interval for the share; if the share was given, that value twice.
+        90 % profile-likelihood interval for the share; both ends equal a share that was given.
     losses : array of shape (n,)
         Minus the profile log likelihood at `SHARES`; empty if the share was given.
     """
@@ -139,10 +121,10 @@ def hidden_probability(ratio: Array, share: float) -> Array:
 def fit_shares(scores: Scores, share: float | None = None) -> Shares:
     """Fit slopes, offset and the share of hidden positives jointly; a given `share` is held fixed.
 
-    A row with log-likelihood ratio r is a labelled positive, unchecked, or a checked negative with
-    odds ``N_p e^r : N_u (1 - pi + pi e^r) : N_c``. With V views ``r = a @ views + b``. The priors
-    are ``ln(V a) ~ N(ln a_0, 0.5^2)``, ``b ~ N(0, s^2)`` and ``pi < 1/2``; the slope a_0 and the
-    spread s come from `scores.expected`.
+    A row with log-likelihood ratio r is a labelled positive, an unchecked row or a checked negative
+    with odds ``N_p e^r : N_u (1 - pi + pi e^r) : N_c``, where pi is the share. With V views,
+    ``r = a @ views + b``. The priors are ``ln(V a) ~ N(ln a_0, 0.5^2)``, ``b ~ N(0, s^2)`` and
+    ``pi < 1/2``, where a_0 is `scores.slope` and s is `scores.offset_spread`.
     """
     profile = _Profile(scores)
     if share is not None:
@@ -157,9 +139,9 @@ def fit_shares(scores: Scores, share: float | None = None) -> Shares:
 
 
 def _expected(losses: Array) -> float:
-    """Return the posterior mean share by the trapezoidal rule, given the losses at `SHARES`.
+    """Return the posterior mean of the share by the trapezoidal rule, given the losses at `SHARES`.
 
-    With few positives nearly every share is possible, and the mode may be 0 or the largest value.
+    With few positives nearly every share is possible, so the mode may be 0 or the largest value.
     """
     total = losses + SHARES / SHARE_SCALE
     likely = np.exp(total.min() - total)
@@ -167,7 +149,7 @@ def _expected(losses: Array) -> float:
 
 
 def _interval(profile: _Profile, share: float, losses: Array) -> tuple[float, float]:
-    """Return the interval of shares around the best one whose loss is near the minimum."""
+    """Return the interval of shares around the best one in which the loss is near its minimum."""
     bound = profile(share) + INTERVAL_DROP
 
     def excess(value: float) -> float:
@@ -184,21 +166,22 @@ def _interval(profile: _Profile, share: float, losses: Array) -> tuple[float, fl
 
 
 class _Profile:
-    """Minimum loss over slopes and offset as a function of the share.
+    """The smallest loss over slopes and offset, as a function of the share.
 
-    Each search starts from the solution at the nearest share already known.
-
-    The loss is minus the log posterior. A point holds the log slopes and the offset.
+    The loss is minus the log posterior. A point holds the log slopes and the offset. Each search
+    starts from the solution for the nearest share that has been solved.
     """
 
     def __init__(self, scores: Scores) -> None:
         self._scores = scores
-        self._masses = scores.log_masses[:, None]
+        checked = ~scores.positive & ~scores.unchecked
+        parts = scores.positive, scores.unchecked, checked
+        with np.errstate(divide="ignore"):
+            self._log_masses = np.log([[scores.weight[part].sum()] for part in parts])
         n_views = len(scores.views)
-        self._precision = (
-            np.append(np.full(n_views, SLOPE_SPREAD), scores.expected.offset_spread) ** -2.0
-        )
-        self._middle = np.append(np.full(n_views, np.log(scores.expected.slope)), 0.0)
+        spreads = np.append(np.full(n_views, SLOPE_SPREAD), scores.offset_spread)
+        self._precision = spreads**-2.0
+        self._middle = np.append(np.full(n_views, np.log(scores.slope)), 0.0)
         self._found: dict[float, tuple[float, Array]] = {}
 
     def __call__(self, share: float) -> float:
@@ -216,11 +199,10 @@ class _Profile:
         return Calibration(tuple(map(float, self._slopes(point))), float(point[-1]))
 
     def _slopes(self, point: Array) -> Array:
-        slopes: Array = np.exp(np.clip(point[:-1], -10, 10)) / len(self._scores.views)
-        return slopes
+        return np.exp(np.clip(point[:-1], -10, 10)) / len(self._scores.views)
 
     def _minimise(self, point: Array, share: float) -> tuple[float, Array]:
-        """Take damped Newton steps, with absolute curvatures because the loss is not convex."""
+        """Minimise by damped Newton steps, with absolute curvatures: the loss is not convex."""
         loss, gradient, hessian = self._loss(point, share)
         for _ in range(100):
             values, vectors = np.linalg.eigh(hessian)
@@ -243,7 +225,7 @@ class _Profile:
         ratio = slopes @ scores.views + point[-1]
         hidden = hidden_probability(ratio, share)
         crowd = np.logaddexp(np.log1p(-share), ratio + np.log(max(share, 1e-300)))
-        logs = np.stack([ratio, crowd, np.zeros_like(ratio)]) + self._masses
+        logs = np.stack([ratio, crowd, np.zeros_like(ratio)]) + self._log_masses
         total = np.logaddexp.reduce(logs, axis=0)
         own = np.where(positive, logs[0], np.where(unchecked, logs[1], logs[2]))
         toward = np.where(positive, 1.0, np.where(unchecked, hidden, 0.0))
@@ -264,7 +246,7 @@ class _Profile:
 
 @dataclass(frozen=True)
 class Contaminated:
-    """A model fitted with an allowance for hidden positives.
+    """A model that allows for hidden positives.
 
     Attributes
     ----------
@@ -274,7 +256,7 @@ class Contaminated:
         Probability that each row is a hidden positive; zero for checked rows.
     groups : array of shape (N,)
     ratio : array of shape (N,)
-        Left-out log-likelihood ratios, or plain scores for rows that were not left out.
+        Log-likelihood ratios: left-out ones if available, otherwise plain scores.
     """
 
     fitted: Fitted
@@ -286,24 +268,24 @@ class Contaminated:
 
 @dataclass(frozen=True)
 class Problem:
-    """Inputs shared by all steps.
+    """Inputs that all steps share.
 
     Attributes
     ----------
     factorise : function of weights
-        Returns the factor of the rows with the given weights; None means equal weights.
+        Returns the factor of the rows with these weights; None means equal weights.
     rule : Rule
     n_components : int or None
     positive, unchecked : boolean arrays of shape (N,)
     weights : array of shape (N,) or None
     share : float or None
-        The share of hidden positives; None estimates it.
+        The share of hidden positives; None if it must be estimated.
     leave : function of groups
-        Decides which rows are left out.
+        Returns which rows to leave out.
     score : function of a model and row numbers
         Returns the scores of rows that were not left out.
     regroup : function of a mask
-        Returns the groups of the rows; the masked rows do not shape the subclasses.
+        Returns the groups of all rows; the masked rows do not shape the subclasses.
     """
 
     factorise: Callable[[Array | None], Factor]
@@ -319,18 +301,20 @@ class Problem:
 
     @property
     def weight(self) -> Array:
-        """Weights of the rows."""
+        """Weights of the rows, or ones."""
         return np.ones(len(self.positive)) if self.weights is None else self.weights
 
 
 def fit_contaminated(problem: Problem) -> Contaminated:
     """Fit in steps: set rows apart, solve, then fit the ratio and share to left-out scores.
 
-    The profile likelihood of a later step ignores that its model is based on guesses; the first
-    step uses none. So the interval spans the intervals of the first step, the last step and the
-    final model.
+    The rows that a later step sets apart are guesses, which its profile likelihood ignores; the
+    first step makes no guesses. So the interval of the share spans the intervals of the first step,
+    the last step and the final model.
     """
-    problem = replace(problem, factorise=_once(problem.factorise))
+    factorise, weights = problem.factorise, problem.weights
+    usual = factorise(weights)  # the weights of most steps
+    problem = replace(problem, factorise=lambda own: usual if own is weights else factorise(own))
     way = [_one_crowd(problem)]
     for step in STEPS[1:]:
         way.append(_set_apart(problem, way[-1], step))
@@ -345,30 +329,18 @@ def fit_contaminated(problem: Problem) -> Contaminated:
     least, most = sorted((first.shares.share, last.shares.share))
     held = min(max(found.shares.share, least), most)
     if problem.share is None and held != found.shares.share:
-        # The first step finds too few and the last too many; anything beyond is chance.
+        # The first step finds too few and the last too many; a share beyond them is chance.
         found = _set_apart(replace(problem, share=held), before, share)
     lows, highs = zip(*(one.shares.interval for one in (first, last, found)), strict=True)
     return replace(found, shares=replace(found.shares, interval=(min(lows), max(highs))))
 
 
-def _once(factorise: Callable[[Array | None], Factor]) -> Callable[[Array | None], Factor]:
-    """Keep the factor for the first weights, which most steps use."""
-    kept: list[tuple[Array | None, Factor]] = []
-
-    def factor(weights: Array | None) -> Factor:
-        if not kept:
-            kept.append((weights, factorise(weights)))
-        return kept[0][1] if weights is kept[0][0] else factorise(weights)
-
-    return factor
-
-
 def _one_crowd(problem: Problem) -> Contaminated:
     """Take the first step, in which all negatives are one subclass.
 
-    Hidden positives move the mean of that subclass straight toward the positives, which turns no
-    axis. A subclass of hidden positives would lie next to the few examples, and the axes would
-    point away from them.
+    Hidden positives move the mean of this subclass straight toward the positives, so they turn no
+    axis. A subclass of hidden positives would lie next to the few known positives, and the axes
+    would separate the two.
     """
     nobody = np.zeros(len(problem.positive), dtype=bool)
     crowd = (~problem.positive).astype(np.intp)
@@ -376,21 +348,21 @@ def _one_crowd(problem: Problem) -> Contaminated:
 
 
 def _set_apart(problem: Problem, before: Contaminated, share: float) -> Contaminated:
-    """Set apart the rows that an earlier step found most like positives."""
+    """Set apart a share of the unchecked rows, those that scored highest `before`; take a step."""
     apart = _most_alike(problem, before.ratio, share)
-    # Remaining hidden positives must not form a subclass, in which they look like negatives.
+    # Remaining hidden positives must not form a subclass, where they would look like negatives.
     loose = _most_alike(problem, before.ratio, min(LOOSE * share, STEPS[-1]))
     return _step(problem, apart, apart | loose)
 
 
 def _between(found: Shares, last: Shares, suspicion: Suspicion | None) -> float:
-    """Choose the share to set apart: a value between a step's estimate and the last step's.
+    """Choose the share to set apart, between the estimates of an early step and the last step.
 
-    An early step has positives among its negatives, which mask others, so it finds too few. The
-    last step has lost the negatives most like positives and counts such rows as positives, so it
-    finds too many. Suspects that differ from the positives decide between them. Without that
-    comparison, if the two contradict each other, hidden positives form a subclass, and the last
-    step is right.
+    An early step finds too few positives, because those among its negatives mask others. The last
+    step finds too many, because it lacks the negatives most like positives and counts such rows as
+    positives. The comparison of suspects with positives decides between the estimates. If there is
+    no comparison and the estimates contradict each other, hidden positives form a subclass, and the
+    last step is right.
     """
     if suspicion is not None:
         middle = 0.5 * np.interp(FINE_SHARES, SHARES, found.losses + last.losses)
@@ -407,13 +379,15 @@ class Suspicion:
     """How often a positive outscores a suspect, for growing shares of suspects.
 
     Suspects are the rows most like positives. A model that takes them for a subclass of negatives
-    scores them and the positives, all left out. If they are positives, neither score higher.
+    scores the left-out suspects and the left-out positives. If suspects are positives, neither
+    group scores higher.
 
     Attributes
     ----------
     shares, wins, errors : arrays of shape (n,)
-        Shares of suspects, shares of pairs won by the positive, and their standard errors by
-        chance. Shares and wins rise from 0 to the largest share and to 1.
+        Shares of unchecked rows that are suspects, from 0 to the largest share; shares of
+        (positive, suspect) pairs in which the positive scores higher, from 0 to 1; and the standard
+        errors of the latter.
     """
 
     shares: Array
@@ -421,12 +395,11 @@ class Suspicion:
     errors: Array
 
     def losses(self, shares: Array) -> Array:
-        """Return minus the log likelihood that these shares of suspects are all positives."""
+        """Return minus the log likelihood, for each share, that all its suspects are positives."""
         wins, errors = (np.interp(shares, self.shares, of) for of in (self.wins, self.errors))
-        # Below the smallest share tried there are no suspects who could be told apart.
+        # Below the smallest share that was tried, no suspects were compared.
         wins = np.where(shares < self.shares[1], np.minimum(wins, 0.5), wins)
-        losses: Array = 0.5 * ((wins - 0.5) / errors) ** 2
-        return losses
+        return 0.5 * ((wins - 0.5) / errors) ** 2
 
 
 def _suspicion(problem: Problem, ratio: Array) -> Suspicion | None:
@@ -448,7 +421,7 @@ def _suspicion(problem: Problem, ratio: Array) -> Suspicion | None:
 
 
 def _outscored(problem: Problem, suspects: Mask) -> tuple[float, float] | None:
-    """Return how often a left-out positive outscores a suspect, and its error by chance."""
+    """Return how often a left-out positive outscores a suspect, and the standard error of that."""
     groups = np.where(problem.positive, 0, np.where(suspects, 1, 2))
     held = replace(problem, regroup=lambda _: groups, n_components=None, share=0.0)
     nobody = np.zeros(len(groups), dtype=bool)
@@ -464,7 +437,7 @@ def _outscored(problem: Problem, suspects: Mask) -> tuple[float, float] | None:
 
 
 def _most_alike(problem: Problem, ratio: Array, share: float) -> Mask:
-    """Mark the given share of unchecked rows, choosing the rows most like positives."""
+    """Return a mask of the given share of the unchecked rows: those most like positives."""
     rows = np.flatnonzero(problem.unchecked)
     rows = rows[np.argsort(-ratio[rows], kind="stable")]
     weight = problem.weight[rows]
@@ -474,7 +447,7 @@ def _most_alike(problem: Problem, ratio: Array, share: float) -> Mask:
 
 
 def _step(problem: Problem, apart: Mask, loose: Mask) -> Contaminated:
-    """Solve without the rows set apart, and fit the ratio and share to left-out scores.
+    """Solve without the rows marked `apart`, and fit the ratio and share to left-out scores.
 
     Rows marked `loose` do not shape the subclasses.
     """
@@ -485,7 +458,7 @@ def _step(problem: Problem, apart: Mask, loose: Mask) -> Contaminated:
     rows = leave.of(len(groups))
     factor = problem.factorise(weights)
     subspace = factor.solve(groups, problem.n_components, leave_out=leave)
-    # Without the rows set apart, the other axis may miss a class close to the positive.
+    # Without the rows set apart, the axis of the ridged scatter may miss a class like the positive.
     density, views = estimate(subspace, replace(problem.rule, ridged_axis=False))
     if views is None:
         raise TooFewRowsError(
@@ -494,33 +467,26 @@ def _step(problem: Problem, apart: Mask, loose: Mask) -> Contaminated:
             "negatives are too few; give more rows, raise regularization or set contamination=0"
         )
     scores = _scores(problem, subspace, density, views, rows)
+    # If hidden positives are far from the negatives, all slopes fit equally well, and a low slope
+    # would explain them by chance. So the share is estimated with an expected slope of one. With
+    # few positives, that would set apart rows that merely resemble them and harm the ranking.
     few = np.sum(problem.positive) < ENOUGH
-    shares = fit_shares(scores if few else _taken_as_ratios(scores), problem.share)
+    shares = fit_shares(scores if few else replace(scores, slope=1.0), problem.share)
     held = fit_shares(scores, shares.share)
     shares = replace(shares, calibration=held.calibration)
     fitted = Fitted(subspace, density, shares.calibration)
     return _with_responsibilities(problem, fitted, shares, views, rows, groups)
 
 
-def _taken_as_ratios(scores: Scores) -> Scores:
-    """Return the same scores with an expected slope of one.
-
-    If hidden positives are far from the negatives, all slopes fit equally well, and a low slope
-    would explain them by chance. So the share is estimated with slope one, unless positives are
-    few: then rows that merely resemble positives would be set apart, and the ranking would suffer.
-    """
-    return replace(scores, expected=replace(scores.expected, slope=1.0))
-
-
 def _with_responsibilities(
     problem: Problem, fitted: Fitted, shares: Shares, views: Array, rows: Ints, groups: Ints
 ) -> Contaminated:
-    """Find each row's probability of being positive, using left-out scores where available."""
+    """Compute each row's probability of being positive, from left-out scores where available."""
     left = fitted.subspace.left
     assert left is not None
     ratio = np.full(len(groups), np.nan)
     ratio[rows] = shares.calibration(views)
-    # A class without its only row has no mean to score with.
+    # Without its only row, the positive class has no mean to score with.
     ratio[rows[(left.groups == 0) & left.alone]] = np.nan
     known = ratio.copy()
     rest = np.flatnonzero(problem.unchecked & np.isnan(ratio))
@@ -539,12 +505,10 @@ def _with_responsibilities(
 def _scores(
     problem: Problem, subspace: Subspace, density: Density, views: Array, rows: Ints
 ) -> Scores:
-    """Return views of the left-out rows, adding pseudo-positives if there are few positives."""
+    """Return the scored views of left-out rows, with pseudo-positives if positives are few."""
     left = subspace.left
     assert left is not None
-    mass = problem.weight[rows]
-    if left.stands_for is not None:
-        mass = mass * left.stands_for
+    mass = replace(left, weights=problem.weight[rows]).mass
     used = np.flatnonzero(left.scored)
     positive, unchecked = problem.positive[rows[used]], problem.unchecked[rows[used]]
     scored = views[:, used], positive, mass[used]
@@ -552,4 +516,4 @@ def _scores(
     unchecked = np.append(unchecked, np.zeros(len(positive) - len(unchecked), dtype=bool))
     # A single positive lies at its own mean, and the offset has to compensate for that.
     spread = 1 + 1 / max(float(subspace.projected.counts[0]), 1.0)
-    return Scores(found, positive, unchecked, mass, Expectation(MODEL_SLOPE, spread))
+    return Scores(found, positive, unchecked, mass, MODEL_SLOPE, spread)

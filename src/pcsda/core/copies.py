@@ -1,6 +1,6 @@
-"""Rows that occur more than once: leaving one out while its copy stays tests nothing.
+"""Warn of rows that occur more than once: leaving a row out tests nothing while its copy stays.
 
-Rows are compared by a random projection, since equal rows have equal projections and other rows
+Rows are compared by a random projection: equal rows have equal projections, and different rows
 hardly ever do.
 """
 
@@ -17,15 +17,15 @@ from scipy import sparse
 from .linalg import Array, Mask
 from .warning import warn
 
-# Share of a class's different rows with a copy above which left-out scores are not trusted.
+# If a larger share of a class's different rows has copies, left-out scores are not trusted.
 MANY_COPIES = 0.1
-# Fewer rows with copies than this are kinds of rows rather than samples.
+# If fewer different rows than this have copies, they are kinds of rows rather than samples.
 KINDS = 5
-# Columns with few values make rows equal by chance, and even more rows equal in half of the
-# columns. Rows that were copied are hardly ever equal to further ones there.
+# Columns with few values make some rows equal by chance, and then even more rows are equal in half
+# of the columns. If half of the columns still show this share of the different rows, chance is not
+# the reason.
 AS_MANY = 0.9
-# Projections closer than this, relative to the largest, belong to equal rows; for float32 and
-# float64.
+# Rows are equal if their projections differ by at most this share of the largest, by item size.
 CLOSE = {4: 1e-6, 8: 1e-12}
 SAID = "occur more than once"
 
@@ -33,7 +33,7 @@ SAID = "occur more than once"
 def warn_of_copies(X: Any, positive: Mask | None = None) -> None:
     """Warn if so many rows are copies that left-out scores look far better than they are.
 
-    Given a mask of the positives, each class is judged on its own.
+    If a mask of the positives is given, the two classes are judged separately.
     """
     parts: dict[str, Any] = {"rows": slice(None)}
     if positive is not None:
@@ -50,17 +50,17 @@ def warn_of_copies(X: Any, positive: Mask | None = None) -> None:
 
 @contextmanager
 def silent_on_copies() -> Iterator[None]:
-    """Suppress the warning in fits on parts of rows that are checked as a whole."""
+    """Suppress the warning in fits to parts of rows that are checked as a whole."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", f".*{SAID}", UserWarning)
         yield
 
 
 def count_copied(X: Any, parts: dict[str, Any]) -> dict[str, tuple[int, int]]:
-    """Find the parts of X with many copies, except those that columns of few values explain.
+    """Find the parts of X with many copies, unless columns of few values explain the copies.
 
-    For each, return how many rows have copies, each counted once, and how many are different. The
-    first look is one product with X; only if it finds many copies is X read again.
+    For each such part, return the number of different rows that have copies, and the number of
+    different rows. One product with X is enough if it shows few copies; otherwise X is read again.
     """
     rng, width = np.random.default_rng(0), X.shape[1]
     weights = 2 * rng.random(width) - 1
@@ -80,7 +80,7 @@ def count_copied(X: Any, parts: dict[str, Any]) -> dict[str, tuple[int, int]]:
 def _with_many(
     values: Array, parts: dict[str, Any], least: int = KINDS
 ) -> dict[str, tuple[int, int]]:
-    """Return the counts of the parts in which many values, and at least some, have copies."""
+    """Return the counts of the parts in which many values, and at least `least`, have copies."""
     found = {name: _count(values[part]) for name, part in parts.items()}
     return {
         name: (copied, different)
@@ -90,7 +90,7 @@ def _with_many(
 
 
 def _scales(X: Any) -> Array:
-    """Return the range of each column, so that columns with small values count as well."""
+    """Return the range of each column, so that columns with small values count as much."""
     if sparse.issparse(X):
         return np.ones(X.shape[1])
     scales = np.ptp(X, axis=0).astype(np.float64)

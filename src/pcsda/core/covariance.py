@@ -1,4 +1,4 @@
-"""Covariances of the two classes, shrunk toward what they have in common (MATH 9)."""
+"""Covariances of the two classes, shrunk toward a common covariance (MATH 9)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .scatter import GroupScatter
 
 # If the positives' variance is below this share of the negatives' variance, it is rounding.
 COLLAPSED = 1e-14
-# Pivots of a covariance below this share of its diagonal are rounding.
+# Cholesky pivots of a covariance below this share of its diagonal are rounding.
 COVARIANCE_TOLERANCE = 1e-13
 
 
@@ -23,9 +23,10 @@ class Moments:
     Attributes
     ----------
     scatter : GroupScatter
-        Statistics in the subspace: resubstituted, or with left-out scatter matrices.
+        Statistics in the subspace; the scatter matrices are those of the training rows themselves,
+        or of left-out rows.
     target : array of shape (d, d)
-        Pooled within covariance toward which small samples are shrunk.
+        Pooled covariance within groups, toward which the covariances are shrunk.
     n_positive, n_within : float
         Effective numbers of positives and negatives behind the scatter matrices: their total weight
         minus the number of estimated means.
@@ -66,7 +67,7 @@ class Moments:
 
 
 def require_regular(covariance: Array, which: str) -> None:
-    """Reject a covariance whose Cholesky pivots may be rounding, whatever the axes' units."""
+    """Reject a covariance whose Cholesky pivots may be rounding, in any units of the axes."""
     try:
         if not np.all(covariance.diagonal() > 0):
             raise SingularMatrixError("an axis has no variance")

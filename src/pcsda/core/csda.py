@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import numpy as np
 
 from . import csda_dual, csda_solvers, krylov, linalg
-from .csda_dual import Centred, Solved, is_coarse
+from .csda_dual import Centred, FeaturePart, Solved, is_coarse
 from .direct import keep_leading, linear_subspace, out_of_row_span
 from .gram import FeatureFactor, features_of, kernel_ridge, not_definite
 from .linalg import Array, Floats, Ints, SingularMatrixError
@@ -28,12 +26,13 @@ class Criterion:
     Attributes
     ----------
     solver : str
-        As in :class:`pcsda.CSDA`; "auto" is "eigen", or "trace_ratio" if the reference is learned.
+        As in :class:`pcsda.CSDA`; "auto" means "eigen", or "trace_ratio" if the reference vector is
+        learned.
     regularization : float
     seed : int
         Seed for the random targets.
     learn_reference : bool
-        Whether to optimise the reference vector of both scatter matrices as well; otherwise it is
+        Whether to optimise the vector about which both scatter matrices are taken; otherwise it is
         the positive mean.
     """
 
@@ -49,11 +48,11 @@ class Criterion:
 
     @property
     def by_inner_products(self) -> bool:
-        """Whether the solver needs only inner products; regression on targets needs features."""
+        """Whether the solver needs only inner products; regression needs the rows or features."""
         return self.solver not in csda_solvers.TARGETS
 
     def targets(self, groups: Ints, d: int, weights: Array | None) -> Array:
-        """Return the regression targets for the negatives."""
+        """Return d regression targets for the negatives, as columns."""
         rng = np.random.default_rng(self.seed)
         counts = np.bincount(groups, weights).astype(np.float64)
         lengths = csda_solvers.target_lengths(self.solver, counts, d)
@@ -62,14 +61,14 @@ class Criterion:
 
 @dataclass(frozen=True)
 class CSDAFactor:
-    """Rows in memory, with all negatives in one group; no row can be left out."""
+    """A factor for rows in memory, with all negatives in one group; it leaves no row out."""
 
     X: Floats
     criterion: Criterion
     weights: Array | None = None
 
     def solve(
-        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = False
+        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = None
     ) -> Subspace:
         """Solve the criterion; groups are 0 for positives and 1 for negatives."""
         X, wide = self.X, self.X.shape[1] > len(self.X)
@@ -99,7 +98,7 @@ class CSDAFactor:
     def _by_gram(
         self, X: Array, groups: Ints, ridge: float, n_components: int | None, most: int
     ) -> Subspace:
-        """Solve centred wide rows through their inner products, at a cost of ``N^2 D``."""
+        """Solve centred wide rows from their inner products, in ``N^2 D`` operations."""
         counts = np.bincount(groups, self.weights).astype(np.float64)
         means = group_means(X, groups, counts, self.weights)
         root = np.ones(len(groups)) if self.weights is None else np.sqrt(self.weights)
@@ -112,16 +111,9 @@ class CSDAFactor:
         return replace(found, coefficients=rows.T @ found.coefficients, means=means).signed()
 
 
-class Whole(NamedTuple):
-    """Results from a solved kernel matrix, reused by models fitted to a subset of its rows."""
-
-    rows: Centred
-    solved: Solved
-
-
 @dataclass
 class KernelCSDAFactor:
-    """A kernel matrix, overwritten by `solve`, with all negatives in one group.
+    """A factor for a kernel matrix, which `solve` overwrites, with all negatives in one group.
 
     Attributes
     ----------
@@ -129,11 +121,13 @@ class KernelCSDAFactor:
     criterion : Criterion
     weights : array of shape (N,) or None
     definite : bool
-        Whether the kernel is known to be positive definite; otherwise the fit checks it.
+        Whether the matrix is known to be positive definite; otherwise `solve` checks it.
     near : array of shape (N_n, d) or None
-        Solution for the negatives of a larger set that contains these rows.
-    whole : Whole or None
-        Set by `solve`, unless its factorisation leaves nothing to share.
+        Axes of a larger set that contains these rows, as coefficients of the negatives; a starting
+        point.
+    whole : tuple of Centred and Solved, or None
+        The centred matrix and its solution, set by `solve` for models of a subset of the rows. None
+        if the solution was found from features and cannot be shared.
     """
 
     matrix: Array
@@ -141,10 +135,10 @@ class KernelCSDAFactor:
     weights: Array | None = None
     definite: bool = False
     near: Array | None = None
-    whole: Whole | None = field(default=None, init=False)
+    whole: tuple[Centred, Solved] | None = field(default=None, init=False)
 
     def solve(
-        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = False
+        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = None
     ) -> Subspace:
         """Solve the criterion; groups are 0 for positives and 1 for negatives."""
         matrix, weights, regularization = self.matrix, self.weights, self.criterion.regularization
@@ -164,23 +158,26 @@ class KernelCSDAFactor:
             matrix *= root
             matrix *= root[:, None]
         most = min(int(np.sum(groups > 0)), len(matrix) - 1)
-        with _naming_the_kernel(regularization):
+        rows = Centred(matrix, groups, ridge, root, self.near)
+        try:
             if not self.definite:
                 linalg.cholesky(matrix, ridge)
-            rows = Centred(matrix, groups, ridge, root, self.near)
             solved = solve_centred(rows, self.criterion, n_components, most)
-        self.whole = Whole(rows, solved)
+        except SingularMatrixError as error:
+            raise not_definite(regularization) from error
+        self.whole = rows, solved
         found = csda_dual.subspace_of(rows, solved, n_components, most)
         found = replace(found, origin=means @ found.coefficients)
-        # Coefficients of kernel values depend on how often a row occurs; the mean does not.
+        # Signs are set by the mean, because coefficients depend on how often a row occurs.
         return found.flipped(np.where(found.projected.delta[0] < 0, -1.0, 1.0))
 
     def part(self, train: Ints) -> tuple[Factor, Callable[[Ints], Array]] | None:
-        """Return a factor for a subset of rows after `solve`, and the values its models score.
+        """Return a factor for the rows `train`, and a function that prepares rows for scoring.
 
-        The factor starts from the solution for all rows. It needs no new kernel values and, for the
-        trace ratio, no new factorisation. The feature space stays the same, with its origin at the
-        mean of all positives. Returns None if `solve` left nothing to share.
+        To be called after `solve`. The factor starts from the solution for all rows. It needs no
+        new kernel values and, for the trace ratio, no new factorisation. The feature space stays
+        the same, with its origin at the mean of all positives. The function takes row numbers and
+        returns what the factor's models score. Returns None if the solution cannot be shared.
         """
         if self.whole is None:
             return None
@@ -190,44 +187,14 @@ class KernelCSDAFactor:
             near = solved.directions
             if krylov.pays(*near.shape):
                 features = solved.features / root[:, None]
-                part = FeaturePart(features[train], self.criterion, weights, near)
+                settings = self.criterion.regularization, self.criterion.learn_reference
+                part = FeaturePart(features[train], *settings, weights, near)
                 return part, lambda test: features[test]
-        near = solved.coefficients[train[rows.groups[train] > 0]]
+        near = solved.axes.components.T[train[rows.groups[train] > 0]]
         own = root[train]
         matrix = rows.matrix[np.ix_(train, train)] / own / own[:, None]
         made = KernelCSDAFactor(matrix, self.criterion, weights, definite=True, near=near)
         return made, lambda test: rows.matrix[np.ix_(test, train)] / own / root[test][:, None]
-
-
-@dataclass(frozen=True)
-class FeaturePart:
-    """A subset of rows as features of the full kernel; `near` holds the axes for all rows."""
-
-    features: Array
-    criterion: Criterion
-    weights: Array | None
-    near: Array
-
-    def solve(
-        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = False
-    ) -> Subspace:
-        """Maximise the trace ratio; groups are 0 for positives and 1 for negatives."""
-        _, _, variance = centred(self.features, self.weights)
-        ridge = ridge_of(variance, self.criterion.regularization)
-        root = np.ones(len(groups)) if self.weights is None else np.sqrt(self.weights)
-        rows = Centred(np.empty((0, 0)), groups, ridge, root, self.near)
-        most = min(int(np.sum(groups > 0)), len(groups) - 1)
-        learn = self.criterion.learn_reference
-        return csda_dual.part_of_features(self.features, rows, learn, n_components, most)
-
-
-@contextmanager
-def _naming_the_kernel(regularization: float) -> Iterator[None]:
-    """Convert a factorisation failure into an error: the kernel is not positive definite."""
-    try:
-        yield
-    except SingularMatrixError as error:
-        raise not_definite(regularization) from error
 
 
 def solve_centred(
@@ -249,8 +216,8 @@ def csda_subspace(
 ) -> Subspace:
     """Solve CSDA from statistics alone.
 
-    There are at most `most` axes, the number of negatives. A solver that regresses on targets needs
-    the rows, so the caller provides its `projection`.
+    There are at most `most` axes. Solvers that regress on targets need the rows, so the caller must
+    provide their `projection`.
     """
     width = scatter.means.shape[1]
     most = width if most is None else most

@@ -1,7 +1,7 @@
 """CSDA from inner products alone, for kernels and for rows with D > N (MATH 13).
 
-All computations use the Gram matrix of the rows about the positive mean. No scatter matrix is
-formed, and a block Krylov method finds a few leading axes.
+All solvers start from the Gram matrix of the rows about the positive mean. If only a few axes are
+wanted, a block Krylov method finds them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from .csda_solvers import Forms
 from .direct import keep_leading
 from .gram import EPSILON, FEATURE_TOLERANCE
 from .linalg import Array, Ints
+from .loo import Leave
 from .scatter import GroupScatter
 from .solvers import Projection, no_direction
+from .spread import centred, ridge_of
 from .subspace import Subspace
 
 # Largest rounding error of the inner products, as a share of the ridge.
@@ -24,7 +26,7 @@ COARSE = 1e-6
 
 
 def is_coarse(trace: float, ridge: float) -> bool:
-    """Return whether inner products with this trace have rounding that matters at this ridge."""
+    """Return whether the rounding error of inner products with this trace matters at this ridge."""
     return EPSILON * trace > COARSE * ridge
 
 
@@ -41,7 +43,8 @@ class Centred:
     root : array of shape (N,)
         Square roots of the weights.
     near : array of shape (N_n, d) or None
-        Solution for the negatives of a larger set that contains these rows.
+        Starting point: the axes of a larger set that contains these rows, as coefficients of the
+        negatives.
     """
 
     matrix: Array
@@ -68,15 +71,13 @@ class Centred:
 
 @dataclass(frozen=True)
 class Solved:
-    """Axes as coefficients of the rows in :class:`Centred`, with their values and rank.
+    """Axes whose components are coefficients of the rows in :class:`Centred`.
 
-    The trace ratio also provides the features of the rows, and the axes in terms of these features.
+    For the trace ratio, `features` are the features of the rows, and `directions` are the axes in
+    terms of the features.
     """
 
-    coefficients: Array
-    eigenvalues: Array
-    rank: int
-    step: float = 0.0
+    axes: Projection
     features: Array | None = None
     directions: Array | None = None
 
@@ -84,10 +85,11 @@ class Solved:
 def eigen(rows: Centred, count: int) -> Solved:
     """Solve ``S_n w = lambda (S_p + eps I) w`` exactly for the `count` leading axes.
 
-    In blocks of the matrix, let ``H = (K_pp + eps I)^-1 K_pn`` and ``B = K_nn - K_np H``. The
-    eigenpairs (beta, q) of B give ``lambda = beta / eps``, with coefficients q on the negatives and
-    ``-H q`` on the positives. Cost: ``N_p^3/3 + N_p^2 N_n``, plus either about twenty products of
-    the matrix with d + 6 vectors or, if many axes are wanted, an eigenproblem of size N_n.
+    Let ``H = (K_pp + eps I)^-1 K_pn`` and ``B = K_nn - K_np H``, in blocks of the matrix K for
+    positives and negatives. An eigenpair (beta, q) of B gives an axis with ``lambda = beta / eps``,
+    with coefficients q on the negatives and ``-H q`` on the positives. Cost:
+    ``N_p^3/3 + N_p^2 N_n``, plus about twenty products of the matrix with d + 6 vectors, or an
+    eigenproblem of size N_n if many axes are wanted.
     """
     matrix, positive, negative = rows.matrix, rows.positive, rows.negative
     factor = linalg.cholesky(matrix[np.ix_(positive, positive)], rows.ridge)
@@ -114,27 +116,27 @@ def eigen(rows: Centred, count: int) -> Solved:
     if rank == 0:
         raise no_direction()
     scale = np.sqrt(rows.ridge * values[:rank])
-    return Solved(on_rows(vectors[:, :rank]) / scale, values[:rank] / rows.ridge, rank)
+    coefficients = on_rows(vectors[:, :rank]) / scale
+    return Solved(Projection(coefficients.T, values[:rank] / rows.ridge, rank))
 
 
 def trace_ratio(rows: Centred, count: int, learn_reference: bool) -> Solved:
-    """Maximise the trace ratio as :func:`csda_solvers.trace_ratio` does.
+    """Maximise the trace ratio, like :func:`csda_solvers.trace_ratio`, from inner products.
 
-    The features of the rows come from a pivoted Cholesky factor, at a cost of ``N^3/3``. All steps
-    of the ascent share one growing basis: about twenty products with d + 6 vectors in all.
+    The features of the rows come from a pivoted Cholesky factor, in ``N^3/3`` operations. All steps
+    of the ascent share one growing basis, built by about twenty products with d + 6 vectors.
     """
     features, pivots, triangle, _ = linalg.feature_factor(rows.matrix.copy(), FEATURE_TOLERANCE)
     ratio = Ratio.of(features, rows.groups, rows.root, rows.ridge, learn_reference)
     found = ratio.solve(count)
     coefficients = np.zeros((len(features), len(found.eigenvalues)))
     coefficients[pivots] = linalg.lower_solve(triangle, found.components.T, transposed=True)
-    kept = {"features": features, "directions": found.components.T}
-    return Solved(coefficients, found.eigenvalues, found.rank, found.step, **kept)
+    return Solved(replace(found, components=coefficients.T), features, found.components.T)
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """The problem of maximising a trace ratio over features.
+    """A trace ratio of features, to be maximised.
 
     Attributes
     ----------
@@ -142,12 +144,12 @@ class Ratio:
         Features of the negatives and of the positives about the positive mean, scaled by the square
         roots of the weights.
     gap : array of shape (r, 1) or None
-        Mean of the negatives, if the reference is learned.
+        Mean of the negatives; None unless the reference vector is learned.
     counts : array of shape (2,)
         N_p and N_n, or total weights.
     ridge : float
     near : array of shape (r, d) or None
-        Axes of a larger set that contains these rows.
+        Axes of a larger set that contains these rows; a starting point.
     """
 
     parts: list[Array]
@@ -166,7 +168,7 @@ class Ratio:
         learn_reference: bool,
         near: Array | None = None,
     ) -> Ratio:
-        """Set up the problem for features about the positive mean, scaled by root weights."""
+        """Set up the problem for features about the positive mean, scaled by `root`."""
         parts = [features[groups > 0], features[groups == 0]]
         counts = np.bincount(groups, root**2).astype(np.float64)
         gap = None
@@ -190,7 +192,7 @@ class Ratio:
             raise no_direction()
         squared = None if self.gap is None else self.gap @ self.gap.T
         forms = Forms(numerator, denominator, squared, self.counts)
-        found = csda_solvers.settled(forms, self.ridge, min(count, rank)).ordered()
+        found = csda_solvers.settled(forms, self.ridge, min(count, rank))
         return Projection(found.directions.T, found.quotients, rank, step=found.step)
 
     def _images(self, block: Array) -> list[Array]:
@@ -201,7 +203,7 @@ class Ratio:
         return Forms(small[0], small[1], None if self.gap is None else small[2], self.counts)
 
     def _leading(self, count: int) -> Projection | None:
-        """Find a few axes of many features, or return None if a small basis does not suffice."""
+        """Find a few axes of many features; return None if a small basis is not enough."""
         size = self.parts[0].shape[1]
         if not krylov.pays(size, count) or not _has_rank(self.parts[0], count):
             return None
@@ -228,58 +230,64 @@ class Ratio:
 
 
 def _has_rank(part: Array, count: int) -> bool:
-    """Check with a random sketch whether rows have at least `count` independent directions."""
+    """Return whether rows have at least `count` independent directions, by a random sketch."""
     sketch = part @ np.random.default_rng(0).standard_normal((part.shape[1], count))
     values = np.square(np.linalg.svd(sketch, compute_uv=False), dtype=np.float64)
     return linalg.numerical_rank(values, len(part)) == count
 
 
 def subspace_of(rows: Centred, solved: Solved, n_components: int | None, most: int) -> Subspace:
-    """Return the subspace of axes given as coefficients of rows about the positive mean.
+    """Return the subspace of axes that are coefficients of rows about the positive mean.
 
-    The result's coefficients apply to the rows themselves, with the positive mean taken out.
-    `origin` is zero; the caller sets it.
+    The coefficients of the result apply to the rows themselves. Its `origin` is zero; the caller
+    must set it.
     """
-    kept = _kept(solved, n_components, most)
-    a = solved.coefficients[:, : len(kept.components)]
+    kept = keep_leading(solved.axes, n_components, most)
+    a = kept.components.T
     image = rows.matrix @ a
     on_rows = rows.root[:, None] * a
     positive, share = rows.positive, rows.root[rows.positive] ** 2 / rows.counts[0]
     on_rows[positive] -= np.outer(share, on_rows.sum(axis=0))
-    z = image / rows.root[:, None]
-    return _subspace(on_rows, z, a.T @ image, rows, kept, solved.step)
+    return _subspace(on_rows, image / rows.root[:, None], a.T @ image, rows, kept)
 
 
-def part_of_features(
-    features: Array, rows: Centred, learn_reference: bool, n_components: int | None, most: int
-) -> Subspace:
-    """Maximise the trace ratio for a subset of rows, given the features of all rows.
+@dataclass(frozen=True)
+class FeaturePart:
+    """A factor for a subset of rows, given by features from the kernel matrix of all rows.
 
-    The search starts near the axes for all rows. `rows` has no matrix. The coefficients apply to
-    features, so no second factorisation is needed.
+    It maximises the trace ratio. The search starts from `near`, the axes for all rows. The
+    coefficients of the result apply to features, so no second factorisation is needed.
     """
-    share = np.where(rows.groups == 0, rows.root**2, 0.0)
-    mean: Array = share @ features / share.sum()
-    centred = (features - mean) * rows.root[:, None]
-    count = most if n_components is None else min(n_components, most)
-    ratio = Ratio.of(centred, rows.groups, rows.root, rows.ridge, learn_reference, rows.near)
-    found = ratio.solve(count)
-    solved = Solved(found.components.T, found.eigenvalues, found.rank, found.step)
-    kept = _kept(solved, n_components, most)
-    W = solved.coefficients[:, : len(kept.components)]
-    z = (centred @ W) / rows.root[:, None]
-    return replace(_subspace(W, z, W.T @ W, rows, kept, found.step), origin=mean @ W)
 
+    features: Array
+    regularization: float
+    learn_reference: bool
+    weights: Array | None
+    near: Array
 
-def _kept(solved: Solved, n_components: int | None, most: int) -> Projection:
-    axes = Projection(np.eye(solved.coefficients.shape[1]), solved.eigenvalues, solved.rank)
-    return keep_leading(axes, n_components, most)
+    def solve(
+        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = None
+    ) -> Subspace:
+        """Maximise the trace ratio; groups are 0 for positives and 1 for negatives."""
+        _, _, variance = centred(self.features, self.weights)
+        ridge = ridge_of(variance, self.regularization)
+        root = np.ones(len(groups)) if self.weights is None else np.sqrt(self.weights)
+        share = np.where(groups == 0, root**2, 0.0)
+        mean: Array = share @ self.features / share.sum()
+        scaled = (self.features - mean) * root[:, None]
+        ratio = Ratio.of(scaled, groups, root, ridge, self.learn_reference, self.near)
+        most = min(int(np.sum(groups > 0)), len(groups) - 1)
+        kept = keep_leading(ratio.solve(min(n_components or most, most)), n_components, most)
+        W = kept.components.T
+        rows = Centred(np.empty((0, 0)), groups, ridge, root)  # no matrix is needed
+        found = _subspace(W, scaled @ W / root[:, None], W.T @ W, rows, kept)
+        return replace(found, origin=mean @ W)
 
 
 def _subspace(
-    coefficients: Array, z: Array, inside: Array, rows: Centred, kept: Projection, step: float
+    coefficients: Array, z: Array, inside: Array, rows: Centred, kept: Projection
 ) -> Subspace:
-    """Build the subspace from the rows' coordinates z and the axes' inner products `inside`."""
+    """Build a subspace from the coordinates z of the rows and the inner products of the axes."""
     weights = None if np.all(rows.root == 1) else rows.root**2
     projected = GroupScatter.from_samples(z, rows.groups, 2, weights)
     return Subspace(
@@ -290,5 +298,5 @@ def _subspace(
         projected,
         projected.positive + rows.ridge * (inside + inside.T) / 2,
         single_negatives=True,
-        reference=None if not step else -step * projected.delta[0],
+        reference=-kept.step * projected.delta[0] if kept.step else None,
     )

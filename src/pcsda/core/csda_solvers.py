@@ -1,10 +1,10 @@
 """Solvers that turn group statistics into a projection, for CSDA and its variants (MATH 6, 14).
 
-CSDA maximises ``w' S_n w / w' (S_p + eps I) w``, with S_n taken over all negatives about the
-positive mean. Exact solvers return components in descending order of their eigenvalue, scaled so
-that the denominator becomes the identity. The trace ratio has orthonormal components. Regressions
-on targets made from the labels keep the order of the targets, unless a Rayleigh-Ritz step sorts
-them.
+CSDA maximises ``w' S_n w / w' (S_p + eps I) w``, where S_n is the scatter of all negatives about
+the positive mean. Exact solvers return components in descending order of eigenvalue, scaled so that
+the denominator becomes the identity. The trace ratio has orthonormal components. Regressions on
+targets made from the labels keep the order of the targets, unless a Rayleigh-Ritz step sorts the
+result.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import linalg as scipy_linalg
 
 from . import linalg
 from .linalg import Array, Floats, Ints, SingularMatrixError
@@ -22,15 +21,16 @@ from .solvers import Projection, ordered, rayleigh_ritz, seen_by
 
 # Solvers that regress on targets, and so need the rows themselves.
 TARGETS = ("labels", "raw_labels", "spectral")
-# The trace ratio has converged when a step raises it by less than this share.
+# The trace ratio has converged when a step raises it by at most this share; there are at most
+# STEPS steps.
 TOLERANCE, STEPS = 1e-12, 100
 
 
 def eigen(scatter: GroupScatter, ridge: float, n_components: int | None = None) -> Projection:
     """Solve CSDA by its definition; tests compare the other solvers with this one (MATH 6).
 
-    Problem: ``S_n w = lambda (S_p + eps I) w``, with S_n taken over all negatives. Cost: about
-    ``10 D^3`` for all directions, less for the leading few.
+    Problem: ``S_n w = lambda (S_p + eps I) w``. Cost: about ``10 D^3`` for all directions, less for
+    a few leading ones.
     """
     size = scatter.means.shape[1]
     denominator = scatter.positive + ridge * np.eye(size)
@@ -43,21 +43,18 @@ def eigen(scatter: GroupScatter, ridge: float, n_components: int | None = None) 
 def lowrank(scatter: GroupScatter, ridge: float, n_components: int | None = None) -> Projection:
     """Solve CSDA in its low-rank regression form (MATH 6).
 
-    Problem: regression of the targets ``e_i - 1_p/N_p``, one for each negative, with a coefficient
-    matrix of rank d. Its solution is spanned by the top eigenvectors of ``L^-1 S_n L^-T``, with
-    ``L L' = S_n + S_p + eps I``; this is exactly the CSDA subspace. Cost: ``D^3/3`` for the factor
-    and a symmetric eigenproblem of size D.
+    Problem: regression of the targets ``e_i - 1_p/N_p``, one for each negative i, with a
+    coefficient matrix of rank d. With ``L L' = S_n + S_p + eps I``, the top eigenvectors of
+    ``L^-1 S_n L^-T`` span the solution, which is exactly the CSDA subspace. Cost: ``D^3/3`` for the
+    factor, and a symmetric eigenproblem of size D.
     """
     size = scatter.means.shape[1]
     numerator = scatter.out_of_class
     factor = linalg.cholesky(numerator + scatter.positive, ridge)
     half = linalg.lower_solve(factor, linalg.lower_solve(factor, numerator).T)
-    count = n_components or size
-    _, vectors = scipy_linalg.eigh(
-        half, subset_by_index=[size - count, size - 1], check_finite=False
-    )
-    directions = linalg.lower_solve(factor, vectors[:, ::-1], transposed=True)
-    # For values near one, 1 - value loses digits; the quotient itself does not.
+    vectors = linalg.top_eigenvectors(half, n_components or size)
+    directions = linalg.lower_solve(factor, vectors, transposed=True)
+    # For eigenvalues near one, 1 - value would lose digits; the quotient does not.
     top = np.einsum("ij,ij->j", directions, numerator @ directions)
     bottom = np.einsum("ij,ij->j", directions, scatter.positive @ directions)
     bottom = bottom + ridge * np.einsum("ij,ij->j", directions, directions)
@@ -72,10 +69,11 @@ def label_targets(
 ) -> Array:
     """Return regression targets for the negatives, as columns, from labels alone (MATH 6).
 
-    The first target is constant and the others are random; all are orthonormal. They are
+    The first target is constant and the others are random; all are orthonormal. The targets are
     eigenvectors of the graph problem ``P_n v = lambda P_p v``, except that the first lacks its part
     on the positives, which has no effect in a regression about the positive mean. All but the first
-    share one eigenvalue, so their order is arbitrary. The first d do not depend on how many follow.
+    have the same eigenvalue, so their order is arbitrary. A larger `n_components` appends targets
+    and leaves the first ones unchanged.
     """
     negative = np.flatnonzero(groups)
     root = np.ones(len(negative)) if weights is None else np.sqrt(weights[negative])
@@ -84,34 +82,15 @@ def label_targets(
 
 
 def target_lengths(solver: str, counts: Array, n_components: int) -> Array:
-    """Return the length that a solver gives each target, restricted to the negatives.
+    """Return the length of each target's part on the negatives, which depends on the solver.
 
-    In spectral regression an eigenvector has length one over all rows: the first one,
-    ``1_n - (N_n/N_p) 1_p``, has a part on the positives too.
+    In spectral regression, an eigenvector has length one over all rows, and the first one,
+    ``1_n - (N_n/N_p) 1_p``, also has a part on the positives.
     """
     lengths = np.ones(n_components)
     if solver == "spectral":
         lengths[0] = np.sqrt(counts[0] / counts.sum())
     return lengths
-
-
-def regression(
-    X: Floats,
-    groups: Ints,
-    scatter: GroupScatter,
-    ridge: float,
-    targets: Array,
-    weights: Array | None = None,
-) -> Array:
-    """Ridge-regress targets on rows about the positive mean; return directions as columns.
-
-    Cost: ``D^3/3 + 2 N D d``.
-    """
-    negative = np.flatnonzero(groups)
-    root = np.ones(len(negative)) if weights is None else np.sqrt(weights[negative])
-    right = (X[negative] - scatter.means[0]).T @ (root[:, None] * targets)
-    factor = linalg.cholesky(scatter.positive + scatter.out_of_class, ridge)
-    return linalg.lower_solve(factor, linalg.lower_solve(factor, right), transposed=True)
 
 
 def by_targets(
@@ -125,27 +104,27 @@ def by_targets(
 ) -> Projection:
     """Approximate CSDA with targets known from the labels alone (MATH 6, 14).
 
-    Problem: ridge regression of ``1_n - (N_n/N_p) 1_p`` and of d - 1 random orthonormal vectors on
-    the negatives that are orthogonal to ``1_n``. "raw_labels" and "spectral" use its axes directly;
-    "labels" takes the best directions in its span. The span equals the CSDA subspace only if all
-    N_n targets are used. Cost: ``D^3/3 + 2 N D d``; no eigenproblem larger than d.
-    """
-    span = regression(X, groups, scatter, ridge, targets, weights)
-    numerator = span.T @ scatter.out_of_class @ span
-    denominator = span.T @ scatter.positive @ span + ridge * (span.T @ span)
-    if solver == "labels":
-        return rayleigh_ritz(span, numerator, denominator)
-    return unordered(span, numerator, denominator)
-
-
-def unordered(span: Array, numerator: Array, denominator: Array) -> Projection:
-    """Return directions in the given order, each with its quotient; `rank` are independent.
+    Problem: ridge regression, on rows about the positive mean, of ``1_n - (N_n/N_p) 1_p`` and of
+    d - 1 random orthonormal vectors on the negatives that are orthogonal to ``1_n``. With "labels"
+    the result is the best directions in the span of the regression's solution. "raw_labels" and
+    "spectral" return the solution itself, in the order of the targets; its `rank` counts the
+    independent directions. The span equals the CSDA subspace only if all N_n targets are used.
+    Cost: ``D^3/3 + 2 N D d``; no eigenproblem larger than d.
 
     Raises
     ------
     SingularMatrixError
-        If the denominator vanishes along a direction.
+        If the denominator of the criterion vanishes along a direction.
     """
+    negative = np.flatnonzero(groups)
+    root = np.ones(len(negative)) if weights is None else np.sqrt(weights[negative])
+    right = (X[negative] - scatter.means[0]).T @ (root[:, None] * targets)
+    factor = linalg.cholesky(scatter.positive + scatter.out_of_class, ridge)
+    span = linalg.lower_solve(factor, linalg.lower_solve(factor, right), transposed=True)
+    numerator = span.T @ scatter.out_of_class @ span
+    denominator = span.T @ scatter.positive @ span + ridge * (span.T @ span)
+    if solver == "labels":
+        return rayleigh_ritz(span, numerator, denominator)
     top, bottom = numerator.diagonal(), denominator.diagonal()
     if np.any(bottom <= linalg.RANK_TOLERANCE * len(span) * top):
         raise SingularMatrixError("the denominator vanishes on the span of the solution")
@@ -162,9 +141,10 @@ class Forms:
     Attributes
     ----------
     numerator, denominator : arrays of shape (r, r)
-        S_n about the positive mean, and S_p; without the ridge.
+        S_n about the positive mean, and S_p without the ridge.
     gap : array of shape (r, r) or None
-        ``D D'`` with D the difference of the class means, if the reference is learned.
+        ``D D'``, where D is the difference of the class means; None unless the reference vector is
+        learned.
     counts : array of shape (2,)
         N_p and N_n.
     """
@@ -180,7 +160,7 @@ class Forms:
         return form if self.gap is None else form + self.pull(ratio, step) * self.gap
 
     def pull(self, ratio: float, step: float) -> float:
-        """Return the weight of the gap in :meth:`at`."""
+        """Return the weight of `gap` in :meth:`at`."""
         n_p, n_n = self.counts
         return float(n_n * (step**2 + 2 * step) - ratio * n_p * step**2)
 
@@ -197,24 +177,23 @@ class Forms:
 
 @dataclass(frozen=True)
 class Ascent:
-    """State of a trace-ratio ascent: orthonormal directions, their ratio, and the step s."""
+    """State of a trace-ratio ascent.
+
+    It holds orthonormal directions, their trace ratio, the step s of the reference vector, and the
+    quotient of each direction.
+    """
 
     directions: Array
     ratio: float
     step: float
     quotients: Array
 
-    def ordered(self) -> Ascent:
-        """Return the same state with the best direction first."""
-        order = np.argsort(-self.quotients, kind="stable")
-        return replace(self, directions=self.directions[:, order], quotients=self.quotients[order])
-
 
 def best_step(forms: Forms, ratio: float) -> float | None:
-    """Return the s that gives the best reference ``m + s (m - m_n)`` at a given ratio.
+    """Return the s of the best reference vector ``m + s (m - m_n)`` at a given ratio.
 
-    It does not depend on the directions. Returns None at ratios up to N_n/N_p, because some distant
-    reference always exceeds them (MATH 14).
+    The best s does not depend on the directions. There is none, and None is returned, at ratios up
+    to N_n/N_p, because a distant reference always exceeds such a ratio (MATH 14).
     """
     if forms.gap is None:
         return 0.0
@@ -224,7 +203,7 @@ def best_step(forms: Forms, ratio: float) -> float | None:
 
 
 def _distant_step(forms: Forms, ridge: float, d: int) -> float:
-    """Double s until some directions exceed the ratio N_n/N_p, so that the ascent can continue."""
+    """Double s until the best directions exceed the ratio N_n/N_p, so that the ascent goes on."""
     ratio, step = float(forms.counts[1] / forms.counts[0]), 1.0
     while step < 1e12:
         W = linalg.top_eigenvectors(forms.at(ratio, step), d)
@@ -236,11 +215,11 @@ def _distant_step(forms: Forms, ridge: float, d: int) -> float:
 
 
 def ascend(forms: Forms, ridge: float, d: int, ratio: float = 0.0) -> Iterator[Ascent]:
-    """Raise the trace ratio step by step, starting from a ratio already reached.
+    """Raise the trace ratio step by step, starting from a given ratio, and yield each state.
 
     Each step takes the top eigenvectors of ``S_n(s) - rho (S_p(s) + eps I)`` at the current ratio
-    rho, with the s that is best at rho whatever the directions. So the ratio never falls, and its
-    limit is the largest over directions and references together (Dinkelbach).
+    rho. The step s is the best at rho, which does not depend on the directions. So the ratio never
+    falls, and its limit is the largest over all directions and references (Dinkelbach).
     """
     size = len(forms.numerator)
     while True:
@@ -256,13 +235,14 @@ def ascend(forms: Forms, ridge: float, d: int, ratio: float = 0.0) -> Iterator[A
 
 
 def settled(forms: Forms, ridge: float, d: int, ratio: float = 0.0, limit: int = STEPS) -> Ascent:
-    """Run :func:`ascend` until it converges, or for at most `limit` steps."""
+    """Run :func:`ascend` until it converges, for at most `limit` steps; best direction first."""
     for number, found in enumerate(ascend(forms, ridge, d, ratio), 1):
         low = best_step(forms, found.ratio) is None
         if number == limit or (not low and found.ratio - ratio <= TOLERANCE * found.ratio):
             break
         ratio = found.ratio
-    return found
+    order = np.argsort(-found.quotients, kind="stable")
+    return replace(found, directions=found.directions[:, order], quotients=found.quotients[order])
 
 
 def spread_basis(numerator: Array, denominator: Array) -> Array:
@@ -281,14 +261,14 @@ def trace_ratio(
 ) -> Projection:
     """Maximise the trace ratio in eq. (CSKDA_J2) itself over orthonormal W (MATH 6, 14).
 
-    Problem: ``tr(W' S_n W) / tr(W' (S_p + eps I) W)`` with ``W'W = I``; with `learn_reference` both
-    scatter matrices are taken about a vector that is optimised too. Each step takes the top
-    eigenvectors of ``S_n - rho (S_p + eps I)`` at the current ratio rho; the ratio rises
-    monotonically and converges quadratically. Cost: one symmetric eigenproblem of size D per step,
-    usually five to ten steps. The returned eigenvalues are the ratios of the individual components.
+    Problem: ``tr(W' S_n W) / tr(W' (S_p + eps I) W)`` with ``W'W = I``. With `learn_reference`,
+    both scatter matrices are taken about a reference vector, which is optimised as well. Each step
+    takes the top eigenvectors of ``S_n - rho (S_p + eps I)`` at the current ratio rho; the ratio
+    rises monotonically and converges quadratically. Cost: one symmetric eigenproblem of size D per
+    step, usually five to ten steps. The returned eigenvalues are the ratios of single components.
 
     W is confined to directions in which samples vary about the positive mean. Along all other
-    directions the samples coincide, and rounding would decide between two vanishing scatters.
+    directions the samples coincide, and the ratio of two vanishing scatters would be rounding.
     """
     size = scatter.means.shape[1]
     basis = spread_basis(scatter.out_of_class, scatter.positive)
@@ -299,15 +279,11 @@ def trace_ratio(
     gap = None
     if learn_reference:
         apart = basis.T @ (scatter.counts[1:] @ scatter.delta / scatter.n_negative)
-        gap = np.outer(apart, apart) if _differ(apart, scatter) else None
+        # If the class means are equal, no reference is better than their mean.
+        same = linalg.SAME_POINT**2 * max(scatter.total_variance, 0.0)
+        gap = np.outer(apart, apart) if apart @ apart > same else None
     counts = np.array([scatter.n_positive, scatter.n_negative])
     forms = Forms(numerator, basis.T @ scatter.positive @ basis, gap, counts)
-    found = settled(forms, ridge, min(n_components, rank), limit=max_iter).ordered()
+    found = settled(forms, ridge, min(n_components, rank), limit=max_iter)
     components = linalg.fix_signs((basis @ found.directions).T)
     return Projection(components, found.quotients, rank, step=found.step)
-
-
-def _differ(apart: Array, scatter: GroupScatter) -> bool:
-    """Return whether the class means differ; if not, no reference is better than the mean."""
-    least = linalg.SAME_POINT**2 * scatter.total_variance
-    return bool(apart @ apart > max(least, 0.0))

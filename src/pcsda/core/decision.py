@@ -1,4 +1,4 @@
-"""Make decisions from log-likelihood ratios, given a prior and the costs of errors."""
+"""Decide by log-likelihood ratios, given a prior and the costs of errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def bayes_threshold(
 
 
 def weighted_costs(prior: float, cost_miss: float, cost_false_alarm: float) -> tuple[float, float]:
-    """Return the miss and false-alarm costs, each multiplied by its class probability."""
+    """Return the costs of a miss and of a false alarm, each times the probability of its class."""
     if not 0 < prior < 1:
         raise ValueError(f"prior={prior} must lie between 0 and 1, both excluded")
     for name, cost in (("cost_miss", cost_miss), ("cost_false_alarm", cost_false_alarm)):

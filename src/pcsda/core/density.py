@@ -6,13 +6,14 @@ negatives:
 - `Marginal`: one Gaussian about zero, the published model with the subclass means integrated out;
 - `Mixture`: a distribution about each subclass mean;
 - `Posterior`: one Gaussian or t distribution about the centre of all labels in a bank;
-- `Blend`: the mixture, combined with all negatives as one cloud along Fisher's axis of the subspace
-  (the model for K = 1). The mixture resolves more detail; the single cloud has fewer parameters.
-  If positives are few, a ridge keeps their error from turning that axis.
+- `Blend`: the mixture, and a second model that treats all negatives as one cloud along Fisher's
+  discriminant axis of the subspace (the model for K = 1). The mixture resolves more detail; the
+  cloud has fewer parameters. With few positives, a ridge keeps the error of their mean from turning
+  the axis.
 
-Each density provides one or more *views*, log ratios ln p(z | positive) - ln p(z | negative),
-stacked along the first axis. The calibration weights the views and adds an offset. A new density
-needs one more class here and an entry in `DENSITIES`.
+A log ratio is ln p(z | positive) - ln p(z | negative). Each density provides one or more log
+ratios, called *views* and stacked along the first axis. The calibration weights the views and adds
+an offset. To add a density, write a class here and enter it in `DENSITIES`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,6 @@ from .covariance import Moments, require_regular
 from .left_density import Remaining, Spread
 from .linalg import Array, Floats, Ints, SingularMatrixError, TooFewRowsError
 from .loo import FEW_POSITIVES, SMALLEST_GAP, LeftOut
-from .scatter import GroupScatter
 from .student import (
     energy,
     fit_tail,
@@ -43,17 +43,17 @@ from .student import (
     whitening,
 )
 
-# Ridge on the covariance behind Fisher's axis, relative to the criterion's denominator: this number
-# times 1/sqrt(n) for n positives, less what remains once they are no longer few.
+# Ridge on the covariance behind Fisher's axis, relative to the criterion's denominator: for n
+# positives, this number times 1/sqrt(n) - 1/sqrt(FEW_POSITIVES), or 0 if that is negative.
 AXIS_RIDGE = 5.0
 
 
 class Density(Protocol):
-    """The interface shared by all densities; `base` describes the classes on all axes."""
+    """The interface of all densities."""
 
     @property
     def base(self) -> Mixture:
-        """The classes on all axes: covariances, centres and their weights."""
+        """The model of both classes on all axes: covariances, centres and their weights."""
 
     @property
     def n_views(self) -> int:
@@ -61,10 +61,10 @@ class Density(Protocol):
 
     @property
     def products(self) -> Array:
-        """Matrix to multiply rows by; no other work grows with the number of axes."""
+        """Matrix that rows are multiplied by, which is most of the work."""
 
     def views_of_products(self, products: Array) -> Array:
-        """Return views of rows, shape (n_views, n), or of a single row, given their `products`."""
+        """Return views (n_views, n) of rows, or (n_views,) of one row, given their `products`."""
 
     def views(self, z: Floats) -> Array:
         """Return views of rows, shape (n_views, n)."""
@@ -73,13 +73,13 @@ class Density(Protocol):
         """Return views based on the first 1, 2, ..., d axes, shape (n_views, n, d)."""
 
     def views_of_sets(self, z: Array, sets: Ints, n_sets: int) -> Array:
-        """Return views of sets of rows that share an origin, shape (n_views, n_sets)."""
+        """Return views (n_views, n_sets) of sets of rows; each set comes from one source."""
 
     def left_out_views(self, left: LeftOut, counts: Array) -> Array:
-        """Return views of left-out rows, each excluded from its covariance, shape (n_views, n)."""
+        """Return views (n_views, n) of left-out rows, under densities estimated without them."""
 
     def with_tails(self, left: LeftOut) -> Density:
-        """Return the density with tails fitted to left-out negatives."""
+        """Return the density with its degrees of freedom fitted to left-out negatives."""
 
     def margin(self, axes: Sequence[int]) -> Density:
         """Return the marginal density on a subset of the axes."""
@@ -98,13 +98,14 @@ class Mixture:
     centres : array of shape (C, d)
         The subclass means.
     log_weights : array of shape (C,)
+        Logarithms of the subclass weights.
     within : array of shape (d, d) or None
         Covariance of samples within one subclass, for trials with several samples. None if each
         negative is its own subclass, so that the samples in a trial are independent.
     positive_strength, negative_strength : float
-        Number of samples behind each covariance, including the prior strength.
+        Number of samples behind each covariance, including the strength of the prior.
     subclasses : array of shape (K, d)
-        The subclass means, even if the density does not use them.
+        The subclass means, even if the density has other centres.
     tail : float
         Degrees of freedom of both classes; infinite for Gaussians.
     """
@@ -123,7 +124,7 @@ class Mixture:
 
     @classmethod
     def fit(cls, moments: Moments, nu: float) -> Self:
-        """Fit covariances shrunk with prior strength `nu`; 0 gives eq. (Phi_p) and (Phi_w)."""
+        """Fit covariances, shrunk with prior strength `nu`; 0 gives eq. (Phi_p) and (Phi_w)."""
         scatter = moments.scatter
         positive, within = moments.positive_covariance(nu), moments.within_covariance(nu)
         return cls(
@@ -150,6 +151,13 @@ class Mixture:
         """Whitening matrices of the positive and negative covariances."""
         return whitening(self.positive), whitening(self.negative)
 
+    @property
+    def middle(self) -> tuple[Array, Array]:
+        """Mean of the centres, and the centres about it times the square roots of their weights."""
+        shares = np.exp(self.log_weights)
+        mean = shares @ self.centres
+        return mean, np.sqrt(shares)[:, None] * (self.centres - mean)
+
     @cached_property
     def terms(self) -> tuple[Array, Array, float]:
         """Whitened centres, their squared lengths, and the log ratio of the volumes."""
@@ -160,12 +168,12 @@ class Mixture:
 
     @cached_property
     def products(self) -> Array:
-        """Matrix to multiply rows by, computed once."""
+        """Matrix that rows are multiplied by: both whitening matrices, then the centres."""
         positive, negative = self.white
         return np.hstack([positive.T, negative.T, (self.terms[0] @ negative).T])
 
     def views_of_products(self, products: Array) -> Array:
-        """Return the log ratio of rows, shape (1, n), or of a single row, given `products`."""
+        """Return the log ratio (1, n) of rows, or (1,) of a single row, given their `products`."""
         size = len(self.positive)
         inside, outside = products[..., :size], products[..., size : 2 * size]
         near = products[..., 2 * size :]
@@ -205,11 +213,18 @@ class Mixture:
         return path[None]
 
     def views_of_sets(self, z: Array, sets: Ints, n_sets: int) -> Array:
-        """Return the log ratio of each set of rows that share an origin, numbered by `sets`.
+        """Return the log ratio of each set of rows, such as a trial with several samples.
 
-        Positives are independent given the class; all negatives in a set share the same centre.
+        `sets` numbers the set of each row. Positives are independent given the class; all negatives
+        in a set have the same centre.
         """
         return (self._inside_of_sets(z, sets, n_sets) - self._at_centres(z, sets, n_sets))[None]
+
+    def _with_singles(self, ratio: Array, z: Array, sets: Ints) -> Array:
+        """Replace the log ratio of each one-row set with the log ratio of its row."""
+        rows = np.bincount(sets)[sets] == 1
+        ratio[sets[rows]] = self.views(z[rows])[0]
+        return ratio[None]
 
     def _inside_of_sets(self, z: Array, sets: Ints, n_sets: int) -> Array:
         positive = self.white[0]
@@ -228,7 +243,7 @@ class Mixture:
 
     @property
     def spreads(self) -> tuple[Spread, Spread]:
-        """Spreads of the positive and negative classes."""
+        """Covariance and tail of the positive class, and of the negative class."""
         positive, negative = self.white
         return (
             Spread(positive, self.positive_strength, self.tail),
@@ -241,9 +256,9 @@ class Mixture:
         return left_density.log_ratio(*self.spreads, *centres, left, counts)[None]
 
     def with_tails(self, left: LeftOut) -> Self:
-        """Fit the degrees of freedom to negatives left out of both covariance and mean."""
-        tail = left_density.left_out_tail(self.spreads[1], self.centres, left)
-        found = replace(self, tail=tail)
+        """Fit the degrees of freedom to negatives left out of their covariance and their mean."""
+        scored, squares = left_density.left_out_squares(self.spreads[1], self.centres, left)
+        found = replace(self, tail=fit_tail(squares, len(self.positive), left.mass[scored]))
         found.__dict__["white"] = self.white  # tails do not change covariances
         return found
 
@@ -264,17 +279,17 @@ class Mixture:
 class Marginal(Mixture):
     """A density with both classes Gaussian about zero: the published model, eq. (classifier).
 
-    It has one centre, at zero unless CSDA learned another, and Gaussian tails.
+    If CSDA learned a reference vector, the negatives are centred there instead.
     """
 
     @classmethod
     def fit(cls, moments: Moments, nu: float) -> Self:
-        """Fit the positive covariance with shrinkage, and the negative one from eq. (Phi_o)."""
+        """Fit the positive covariance with shrinkage, the negative one by eq. (Phi_o)."""
         scatter, positive = moments.scatter, moments.positive_covariance(nu)
         negative = scatter.phi_o
         require_regular(negative, "negative")
         within: Array | None = None
-        with suppress(SingularMatrixError):  # too few samples to tell
+        with suppress(SingularMatrixError):  # too few samples to estimate it
             within = moments.within_covariance(nu, "subclass")
         return cls(
             positive,
@@ -294,12 +309,12 @@ class Marginal(Mixture):
         return replace(self, negative=self.negative + moved, centres=reference[None])
 
     def widened(self) -> Self:
-        """Return the same density with negatives at least as spread as positives in all directions.
+        """Return the density with negatives spread at least as widely as positives everywhere.
 
-        The positive covariance includes a ridge, the negative one does not. Along a direction in
-        which hardly any row varies, such as the margin of a picture, the negatives would therefore
-        be the narrower class, and an unusual negative would look like a positive. The widened
-        ratio is largest at the positive mean.
+        The positive covariance includes a ridge; the negative covariance does not. Along a
+        direction in which hardly any row varies, such as the margin of a picture, the negatives
+        would therefore be the narrower class, and an unusual negative would look like a positive.
+        After widening, the log ratio is largest at the positive mean.
         """
         factor = linalg.cholesky(self.positive)
         inner = linalg.lower_solve(factor, linalg.lower_solve(factor, self.negative).T)
@@ -314,18 +329,14 @@ class Marginal(Mixture):
         """Return the log ratio of sets, with the subclass mean integrated out, eq. (P_Sk_Prod)."""
         if self.within is None:
             return super().views_of_sets(z, sets, n_sets)
-        inside = self._inside_of_sets(z, sets, n_sets)
-        outside = shared_mean_log_likelihood(
+        ratio = self._inside_of_sets(z, sets, n_sets)
+        ratio -= shared_mean_log_likelihood(
             z, sets, n_sets, self.negative - self.within, self.within
         )
-        # A single sample is scored by the density itself, whatever was clipped.
-        single = np.bincount(sets, minlength=n_sets) == 1
-        rows = single[sets]
-        outside[sets[rows]] = inside[sets[rows]] - self.views(z[rows])[0]
-        return (inside - outside)[None]
+        return self._with_singles(ratio, z, sets)
 
     def left_out_views(self, left: LeftOut, counts: Array) -> Array:
-        """Return left-out log ratios, shape (1, n); no centre depends on a row's subclass."""
+        """Return left-out log ratios, shape (1, n); the centre does not depend on the row."""
         centres = self.centres, self.log_weights
         return left_density.log_ratio(*self.spreads, *centres, left, None)[None]
 
@@ -336,14 +347,14 @@ class Marginal(Mixture):
 
 @dataclass(frozen=True)
 class Posterior(Mixture):
-    """A density with positives about a label's posterior mean, the rest about all labels' centre.
+    """A density of one label in a bank: its rows about their posterior mean, others about a centre.
 
-    Both covariances come from predictive distributions, and there is only one centre; see
-    `core.kindred`.
+    The centre is the same for all labels. Both covariances are those of predictive distributions;
+    see `core.kindred`.
     """
 
     def views_of_sets(self, z: Array, sets: Ints, n_sets: int) -> Array:
-        """Return log ratios for sets whose rows share a mean that is unknown under both classes."""
+        """Return log ratios of sets; the rows of a set share an unknown mean in either class."""
         assert self.within is not None
         inside = shared_mean_log_likelihood(
             z, sets, n_sets, self.positive - self.within, self.within
@@ -351,12 +362,7 @@ class Posterior(Mixture):
         outside = shared_mean_log_likelihood(
             z - self.centres[0], sets, n_sets, self.negative - self.within, self.within
         )
-        ratio = inside - outside
-        # A single sample is scored by the density itself, with its tails.
-        single = np.bincount(sets, minlength=n_sets) == 1
-        rows = single[sets]
-        ratio[sets[rows]] = self.views(z[rows])[0]
-        return ratio[None]
+        return self._with_singles(inside - outside, z, sets)
 
     def left_out_views(self, left: LeftOut, counts: Array) -> Array:
         """Return left-out log ratios, shape (1, n), using the covariances of all labels."""
@@ -365,13 +371,13 @@ class Posterior(Mixture):
 
 @dataclass(frozen=True)
 class Blend:
-    """A mixture, combined with all negatives as one cloud along Fisher's axis.
+    """A mixture, and a model of all negatives as one cloud along Fisher's axis; one view each.
 
     Attributes
     ----------
     base : Mixture
     axis : array of shape (d,)
-        Axis of the cloud; zero if it is orthogonal to all axes, in which case the mixture's view is
+        Fisher's axis. If it is zero, as it may be on a subset of the axes, the mixture's view is
         repeated.
     tail : float
         Degrees of freedom of the cloud.
@@ -385,7 +391,7 @@ class Blend:
 
     @classmethod
     def fit(cls, moments: Moments, nu: float) -> Mixture | Blend:
-        """Fit the mixture and find the axis of the cloud; if there is none, return the mixture."""
+        """Fit the mixture and find Fisher's axis; return only the mixture if there is no axis."""
         mixture = Mixture.fit(moments, nu)
         if len(mixture.centres) == 1:  # a single subclass is one cloud already
             return mixture
@@ -397,16 +403,16 @@ class Blend:
 
     @cached_property
     def has_axis(self) -> bool:
-        """Whether Fisher's axis has a component along any of the axes."""
+        """Whether Fisher's axis is not zero."""
         return bool(self.axis.any())
 
     @cached_property
     def cloud(self) -> Mixture:
-        """The classes along Fisher's axis only, with the negatives as one cloud."""
-        base, axis, shares = self.base, self.axis[:, None], np.exp(self.base.log_weights)
-        centre = shares @ base.centres
-        spread = (base.centres - centre) @ axis
-        negative = axis.T @ base.negative @ axis + (shares * spread.T) @ spread
+        """The model of both classes along Fisher's axis, with the negatives as one cloud."""
+        base, axis = self.base, self.axis[:, None]
+        centre, spread = base.middle
+        along = spread @ axis
+        negative = axis.T @ base.negative @ axis + along.T @ along
         return Mixture(
             axis.T @ base.positive @ axis,
             negative,
@@ -421,7 +427,7 @@ class Blend:
 
     @cached_property
     def products(self) -> Array:
-        """Matrix to multiply rows by: the mixture's columns, then the single cloud's."""
+        """Matrix that rows are multiplied by: the mixture's columns, then the cloud's."""
         if not self.has_axis:
             return self.base.products
         return np.hstack([self.base.products, self.axis[:, None] @ self.cloud.products])
@@ -445,7 +451,7 @@ class Blend:
         return np.concatenate([mixture, np.stack(cloud, axis=-1)[None]])
 
     def views_of_sets(self, z: Array, sets: Ints, n_sets: int) -> Array:
-        """Return log ratios of sets of rows that share an origin, shape (2, n_sets)."""
+        """Return log ratios of sets of rows, such as trials, shape (2, n_sets)."""
         mixture = self.base.views_of_sets(z, sets, n_sets)
         if not self.has_axis:
             return np.concatenate([mixture, mixture])
@@ -453,10 +459,10 @@ class Blend:
         return np.concatenate([mixture, cloud])
 
     def left_out_views(self, left: LeftOut, counts: Array) -> Array:
-        """Return leave-one-out log ratios for the mixture and the cloud, shape (2, n).
+        """Return left-out log ratios of the mixture and the cloud, shape (2, n).
 
-        The cloud always has other negatives. Its centre and variance come from all negatives and
-        stay fixed: removing a distant row's squared deviation could make the variance negative.
+        The cloud's centre and variance come from all negatives and stay fixed when a negative is
+        left out: removing the squared deviation of a distant row could make the variance negative.
         """
         cloud, on_axis = self.cloud, (left.coordinates @ self.axis)[:, None]
         positive, negative = cloud.spreads
@@ -472,14 +478,14 @@ class Blend:
         return np.concatenate([self.base.left_out_views(left, counts), ratio[None]])
 
     def _cloud_without(self, rest: Remaining, left: LeftOut, counts: Array) -> Array:
-        """Return the cloud's log ratios in blocks of few positives, on axes found without them.
+        """Return the cloud's log ratios for blocks of rows, on axes found without each block.
 
-        Few positives pull Fisher's axis toward themselves, so each block has its own axis. All
-        vectors are on axes that whiten the cloud, which may be far wider than the positives.
+        Few positives pull Fisher's axis toward themselves, so each block with positives has its own
+        axis. All vectors are in coordinates that whiten the cloud, because the cloud may be far
+        wider than the positives.
         """
-        base, share, shares = self.base, counts[0] / counts.sum(), np.exp(self.base.log_weights)
-        centre = shares @ base.centres
-        spread = np.sqrt(shares)[:, None] * (base.centres - centre)
+        base, share = self.base, counts[0] / counts.sum()
+        centre, spread = base.middle
         stacked = np.vstack([linalg.cholesky(base.negative).T, spread])
         cloud = np.asarray(np.linalg.qr(stacked, mode="r"), dtype=np.float64).T
         turn = linalg.lower_solve(cloud, linalg.cholesky(base.positive))
@@ -502,23 +508,27 @@ class Blend:
         return ratio
 
     def with_tails(self, left: LeftOut) -> Blend:
-        """Fit the degrees of freedom for both the mixture and the cloud."""
+        """Fit the degrees of freedom of the mixture and of the cloud."""
         negative = np.flatnonzero((left.groups > 0) & left.scored)
-        cloud = self.cloud
-        offset = (left.coordinates @ self.axis)[negative] - cloud.centres[0]
-        tail = fit_tail(offset**2 / cloud.negative[0], 1, left.mass[negative])
+        tail = fit_tail(self.cloud_squares(left)[negative], 1, left.mass[negative])
         return replace(self, base=self.base.with_tails(left), tail=tail)
+
+    def cloud_squares(self, left: LeftOut) -> Array:
+        """Return the squared Mahalanobis distances of left-out rows from the cloud's centre."""
+        offset = left.coordinates @ self.axis - self.cloud.centres[0]
+        squares: Array = offset**2 / self.cloud.negative[0]
+        return squares
 
     def margin(self, axes: Sequence[int]) -> Blend:
         """Return the marginal density on a subset of the axes."""
-        return replace(self, base=self.base.margin(axes), axis=_of_unit_size(self.axis[list(axes)]))
+        return replace(self, base=self.base.margin(axes), axis=_scaled(self.axis[list(axes)]))
 
 
 @dataclass(frozen=True)
 class NoDensity:
     """Placeholder used when there are too few samples to determine a density (MATH 12).
 
-    Axes and ranking work without a density; everything else raises an error with the reason.
+    The axes and the ranking need no density; everything else raises an error with the reason.
     """
 
     why: str
@@ -549,11 +559,11 @@ DENSITIES: dict[str, type[Mixture] | type[Blend]] = {
 }
 
 
-def fit_density(moments: Moments, *, negatives: str, shrinkage: float) -> Density:
-    """Estimate both densities as Gaussians.
+def fit_density(moments: Moments, *, negatives: str, shrinkage: float) -> Mixture | Blend:
+    """Estimate the densities of both classes, with Gaussian tails.
 
-    `shrinkage` is the prior strength nu: ``(S + nu target) / (n + nu)``, used for the covariances
-    of both the positives and the subclasses.
+    `shrinkage` is the prior strength nu. The covariances of the positives and of the subclasses are
+    both ``(S + nu target) / (n + nu)``.
 
     Raises
     ------
@@ -564,16 +574,15 @@ def fit_density(moments: Moments, *, negatives: str, shrinkage: float) -> Densit
 
 
 def _products(z: Floats, columns: Array) -> Array:
-    """Multiply rows by columns, using the rows' dtype."""
+    """Multiply rows by columns, in the rows' dtype."""
     if z.dtype == np.float64:
         return z @ columns
-    # One product over all rows, so that sums over products run over vectors of rows.
-    found: Array = (columns.astype(z.dtype).T @ z.T).T
-    return found
+    # The product has one row per column, so that later sums run over contiguous samples.
+    return (columns.astype(z.dtype).T @ z.T).T
 
 
 def _fitted_fields(density: Mixture | Blend) -> dict[str, Any]:
-    """Return the state for copies and files: fitted values without derived values."""
+    """Return the fitted fields, without cached values, for copies and files."""
     return {field.name: getattr(density, field.name) for field in fields(density)}
 
 
@@ -581,43 +590,33 @@ def _cloud_axis(mixture: Mixture, moments: Moments) -> Array | None:
     """Return the axis that best separates positives from the cloud of all negatives, or None.
 
     Fisher's axis amplifies the error of the positive mean along directions in which rows vary
-    little, and hidden positives turn it away from the class. So if positives are few, a ridge is
-    added: a multiple of the criterion's denominator, which is the identity on the axes. The mean of
-    a single positive is off by as much as a row varies, so if no positive can be left out, the axis
-    uses only the criterion's ridged scatter.
+    little, and positives hidden among the negatives turn the axis away from the class. So if
+    positives are few, a ridge is added: a multiple of the criterion's denominator, which is the
+    identity on the axes. The mean of a single positive is off by as much as a row varies. So if no
+    positive can be left out, only the criterion's ridged scatter determines the axis.
     """
-    centre, counts = np.exp(mixture.log_weights) @ mixture.centres, moments.scatter.counts
+    (centre, spread), counts = mixture.middle, moments.scatter.counts
     if moments.n_positive > 0 or moments.ridged is None:
-        covariance = _pooled(mixture, centre, moments.scatter)
+        # With all K axes, Fisher's axis for the pooled covariance is the solution for K = 1.
+        share, cloud = counts[0] / counts.sum(), mixture.negative + spread.T @ spread
+        covariance = share * mixture.positive + (1 - share) * cloud
         covariance += _axis_ridge(counts) * np.eye(len(centre))
     else:
         covariance = moments.ridged / counts.sum()
     axis = np.asarray(np.linalg.solve(covariance, centre), dtype=np.float64)
     if centre @ axis <= linalg.SAME_POINT**2:  # the means differ only by rounding
         return None
-    axis = _of_unit_size(axis)
+    axis = _scaled(axis)
     return axis if axis.any() else None
 
 
 def _axis_ridge(counts: Array) -> float:
-    """Return the ridge for Fisher's axis, given the group sizes, positives first."""
+    """Return the ridge for Fisher's axis, given the group sizes with the positives first."""
     few = 1 / np.sqrt(max(counts[0], 1.0)) - 1 / np.sqrt(FEW_POSITIVES)
     return max(AXIS_RIDGE * float(few), 0.0) / float(counts.sum())
 
 
-def _pooled(mixture: Mixture, centre: Array, scatter: GroupScatter) -> Array:
-    """Return the common covariance of the positives and of the cloud of all negatives.
-
-    With all K axes of a subspace, Fisher's axis for it is the solution for K = 1.
-    """
-    spread = mixture.centres - centre
-    cloud = mixture.negative + (spread.T * np.exp(mixture.log_weights)) @ spread
-    total = scatter.n_positive * mixture.positive + scatter.n_negative * cloud
-    pooled: Array = total / (scatter.n_positive + scatter.n_negative)
-    return pooled
-
-
-def _of_unit_size(axis: Array) -> Array:
-    """Scale an axis to unit length, because only its direction matters; zero stays zero."""
+def _scaled(axis: Array) -> Array:
+    """Scale an axis so that its largest entry has magnitude one; zero stays zero."""
     largest = float(np.abs(axis).max())
     return axis / largest if np.isfinite(largest) and largest > 0 else np.zeros_like(axis)

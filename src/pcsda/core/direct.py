@@ -1,4 +1,4 @@
-"""Factors that compute new statistics for each way of dividing the rows."""
+"""Factors that compute new statistics for each division of the rows into groups."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from scipy import sparse
 from . import float32, linalg, solvers
 from .gram import wide
 from .linalg import Array, Floats, Ints, TooFewRowsError
-from .loo import Leave, Leaver, LeftOut, leave_of
+from .loo import EVERY, Leave, Leaver, LeftOut
 from .scatter import GroupScatter, group_means
 from .solvers import Projection
 from .spread import naming_the_ridge, ridge_of
 from .subspace import Subspace
 
-# Below this gap, scatter matrices lose digits; up to this many rows per feature, the Gram matrix
-# keeps them.
+# Below this gap, scatter matrices lose digits; with fewer rows per feature than this, the Gram
+# matrix keeps them.
 SMALL_GAP, FEW_ROWS = 1e-3, 3
 PCSDA_SOLVERS = {"cholesky": solvers.cholesky, "eigen": solvers.eigen, "spectral": solvers.spectral}
 
 
 def keep_leading(projection: Projection, n_components: int | None, most: int) -> Projection:
-    """Keep the requested number of axes, or all available ones, and set `rank` to the bound."""
+    """Keep `n_components` axes, or all if None; the result's `rank` is at most `most`."""
     bound = min(most, projection.rank)
     if bound == 0:
         raise solvers.no_direction()
@@ -35,7 +35,7 @@ def keep_leading(projection: Projection, n_components: int | None, most: int) ->
 def solve_scatter(
     scatter: GroupScatter, solver: str, ridge: float, regularization: float
 ) -> Projection:
-    """Solve PCSDA from statistics, keeping the factor so that rows can be left out."""
+    """Solve PCSDA from statistics, with all axes; a :class:`Leaver` needs the result."""
     solvers.require_apart(scatter.means, scatter.total_variance)
     with naming_the_ridge(scatter.means.shape[1], regularization):
         projection = PCSDA_SOLVERS[solver](scatter, ridge)
@@ -47,8 +47,7 @@ def scatter_subspace(
 ) -> tuple[Subspace, Projection, float]:
     """Solve PCSDA from statistics alone, for example after passes over blocks.
 
-    Returns the subspace, and what a :class:`Leaver` needs: the projection on all axes and the
-    ridge.
+    Also returns the projection on all axes and the ridge, which a :class:`Leaver` needs.
     """
     ridge = ridge_of(scatter.total_variance, regularization)
     projection = solve_scatter(scatter, solver, ridge, regularization)
@@ -72,7 +71,7 @@ def linear_subspace(scatter: GroupScatter, projection: Projection, ridge: float)
 
 
 def out_of_row_span(found: Subspace, origin: Array, basis: Array) -> Subspace:
-    """Convert a subspace found in the span of wide rows to the space of their features."""
+    """Convert a subspace found in a basis of the rows' span back to the space of the rows."""
     assert found.means is not None
     means = found.means @ basis + origin
     coefficients = basis.T @ found.coefficients
@@ -83,10 +82,10 @@ def out_of_row_span(found: Subspace, origin: Array, basis: Array) -> Subspace:
 def null_space(X: Array, groups: Ints, weights: Array | None, n_components: int | None) -> Subspace:
     """Solve PCSDA for wide rows in the limit of a vanishing ridge (MATH 14).
 
-    Problem: ``max w' S_n w`` over unit vectors w along which each group is a point, ``S_I w = 0``;
-    this is the span of the paper's ``(X')^+ V``. The criterion is infinite there, so the
-    eigenvalues of S_n on this span are returned instead. No spread is left for a density. Cost: two
-    singular value decompositions of N x N matrices.
+    Problem: ``max w' S_n w`` over unit vectors w with ``S_I w = 0``, along which each group is a
+    point. The solutions span the same space as the paper's ``(X')^+ V``. The criterion is infinite
+    there, so the eigenvalues of S_n are returned instead. Without spread within groups, there is no
+    density. Cost: two singular value decompositions of N x N matrices.
     """
     scatter = GroupScatter.from_samples(X, groups, weights=weights)
     solvers.require_apart(scatter.means, scatter.total_variance)
@@ -105,7 +104,7 @@ def null_space(X: Array, groups: Ints, weights: Array | None, n_components: int 
 
 
 def is_close(left: LeftOut | None, shape: tuple[int, ...]) -> bool:
-    """Return whether left-out results lose digits because there are few rows per feature."""
+    """Return whether left-out rows lose digits because there are few rows per feature."""
     return left is not None and left.gap < SMALL_GAP and shape[0] < FEW_ROWS * shape[1]
 
 
@@ -122,8 +121,8 @@ def with_digits(
     """Solve again with the Gram matrix if scatter matrices lose digits for left-out rows.
 
     With few rows per feature, leverages are close to one. Scatter matrices give the gap to one as a
-    difference, while the Gram matrix gives it directly; see :meth:`GramFactor`. `ridge` belongs to
-    the solution `found`, which is returned if it is accurate enough.
+    difference, while the Gram matrix gives it directly; see :class:`GramFactor`. `found` is the
+    solution at this `ridge`; it is returned if it is accurate enough.
     """
     if leave is not None and ridge > 0 and is_close(found.left, X.shape):
         with suppress(TooFewRowsError):  # the Gram matrix may be too close to singular
@@ -136,9 +135,9 @@ def with_digits(
 class DirectFactor:
     """A factor for rows in memory that solves each division from its own statistics.
 
-    Wide rows (D > N) are first expressed in a basis of their span. With `resample` the negatives
-    are redrawn with subclasses of equal size, the paper's alternative, and no row can be left out.
-    Groups of rows cannot be left out here either. An absolute `ridge` overrides `regularization`.
+    Wide rows (D > N) are first expressed in a basis of their span. With `resample`, the negatives
+    are redrawn in subclasses of equal size, the paper's alternative, and no row can be left out.
+    Blocks of rows can never be left out. An absolute `ridge`, if given, overrides `regularization`.
     """
 
     X: Floats
@@ -149,34 +148,32 @@ class DirectFactor:
     ridge: float | None = None
 
     def solve(
-        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = True
+        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = EVERY
     ) -> Subspace:
-        """Solve one division in ``N D^2 + D^3/3`` operations, or twice that to leave rows out."""
-        leave = leave_of(leave_out)
+        """Solve one division in ``N D^2 + D^3/3`` operations; leaving rows out doubles them."""
         if self.X.shape[1] <= len(self.X):
-            found, ridge = self._solve(self.X, groups, n_components, leave)
-            rest = self.weights, self.regularization, ridge, n_components, leave
-            return with_digits(found, self.X, groups, *rest)
-        origin = self.X.mean(axis=0, dtype=np.float64)
-        coordinates, basis = linalg.row_span(self.X - origin)
-        if self.regularization == 0 and self.resample is None:
-            found = null_space(coordinates, groups, self.weights, n_components)
-            return out_of_row_span(found, origin, basis)
-        found, ridge = self._solve(coordinates, groups, None, leave)
-        found = out_of_row_span(found, origin, basis)
-        # Far from zero, the rows were rounded before the rotation.
-        assert found.means is not None
-        rank = min(found.rank, solvers.count_apart(found.coefficients, found.means))
-        if rank == 0:
-            raise solvers.no_direction()
-        found = replace(found.leading(min(n_components or rank, rank)), rank=rank)
-        rest = self.weights, self.regularization, ridge, n_components, leave
+            found, ridge = self._solve(self.X, groups, n_components, leave_out)
+        else:
+            origin = self.X.mean(axis=0, dtype=np.float64)
+            coordinates, basis = linalg.row_span(self.X - origin)
+            if self.regularization == 0 and self.resample is None:
+                found = null_space(coordinates, groups, self.weights, n_components)
+                return out_of_row_span(found, origin, basis)
+            found, ridge = self._solve(coordinates, groups, None, leave_out)
+            found = out_of_row_span(found, origin, basis)
+            # Far from zero, the rows were rounded before the rotation.
+            assert found.means is not None
+            rank = min(found.rank, solvers.count_apart(found.coefficients, found.means))
+            if rank == 0:
+                raise solvers.no_direction()
+            found = replace(found.leading(min(n_components or rank, rank)), rank=rank)
+        rest = self.weights, self.regularization, ridge, n_components, leave_out
         return with_digits(found, self.X, groups, *rest)
 
     def _solve(
         self, X: Floats, groups: Ints, n_components: int | None, leave: Leave | None
     ) -> tuple[Subspace, float]:
-        """Solve one division of rows that are not wide, and also return the ridge."""
+        """Solve one division of rows that are not wide; return the subspace and the ridge."""
         fast = float32.pays(X)
         found = None
         if fast and self.solver == "cholesky" and self.weights is None and self.resample is None:
@@ -215,10 +212,10 @@ class DirectFactor:
 def _resampled(
     X: Floats, groups: Ints, scatter: GroupScatter, weights: Array | None, rng: np.random.Generator
 ) -> GroupScatter:
-    """Redraw the negatives with subclasses of equal size, the paper's alternative.
+    """Redraw the negatives in subclasses of equal size, the paper's alternative.
 
-    ``M = round(N_n / K)`` vectors are drawn from ``N(xbar_k, S_w^(k) / n_k)`` for each subclass, as
-    Gaussian combinations of its residuals, so no D x D covariance is formed.
+    For each subclass, ``M = round(N_n / K)`` vectors are drawn from ``N(xbar_k, S_w^(k) / n_k)``.
+    They are Gaussian combinations of the subclass residuals, so no D x D covariance is formed.
     """
     draws = max(1, round(scatter.n_negative / scatter.n_subclasses))
     width = X.shape[1]
@@ -233,7 +230,7 @@ def _resampled(
     labels = np.repeat(np.arange(1, scatter.n_subclasses + 1), draws)
     redrawn = GroupScatter.from_samples(drawn, labels, scatter.n_subclasses + 1)
     means = np.vstack([scatter.means[:1], redrawn.means[1:]])
-    # The draws carry the weight of all negatives, even if N_n / K is not whole.
+    # The draws carry the total weight of the negatives, even if N_n / K is not an integer.
     share = scatter.n_negative / scatter.n_subclasses
     counts = np.append(scatter.counts[0], np.full(scatter.n_subclasses, share))
     return GroupScatter(counts, means, scatter.positive, redrawn.within * (share / draws))
@@ -241,19 +238,16 @@ def _resampled(
 
 @dataclass(frozen=True)
 class IterativeFactor:
-    """A factor for sparse or very wide rows that uses only matrix products.
-
-    It cannot leave out rows.
-    """
+    """A factor for sparse or very wide rows, using only products with X; it leaves no row out."""
 
     X: Any
     regularization: float
     weights: Array | None = None
 
     def solve(
-        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = True
+        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = EVERY
     ) -> Subspace:
-        """Solve one division by least squares."""
+        """Solve one division by iterative least squares."""
         X, origin = self.X, np.zeros(self.X.shape[1])
         if not sparse.issparse(X):
             # Dense rows far from zero would lose digits in every product.
@@ -283,7 +277,7 @@ class IterativeFactor:
 
 @np.errstate(over="ignore", invalid="ignore")
 def _mean_square(X: Any, origin: Array, weight: Array) -> float:
-    """Return the mean squared distance of rows from `origin`, computed without cancellation."""
+    """Return the mean squared distance of rows from `origin`, without loss of digits."""
     if not sparse.issparse(X):
         return float(weight @ ((X - origin) ** 2).sum(axis=1) / weight.sum())
     stored = X.tocoo()

@@ -1,4 +1,4 @@
-"""Explain the score of a sample: each axis's share, the nearest subclass, and typicality."""
+"""Explain the score of a sample: the part of each axis, the nearest subclass, and typicality."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .density import Density
 from .linalg import BLOCK_BYTES, Array, Ints, Mask
 from .student import whitening
 
-# Share of ordinary samples marked as outside by chance.
+# Samples with a lower typicality are marked as outside, as is this share of ordinary samples.
 OUTSIDE = 1e-3
-# Points of the integral between a row and its reference, and the finite-difference step in
-# standard deviations of the class of interest.
+# Number of points of the integral from the reference to a row, and the step of its finite
+# differences in standard deviations of the class of interest.
 POINTS, STEP = 16, 1e-4
 # Number of columns named in a text, and number of rows shown in a table.
 LISTED, LISTED_ROWS = 6, 5
@@ -33,10 +33,10 @@ class Explanation:
     score : array of shape (n,)
         Log-likelihood ratio; ``contributions.sum(axis=1) + offset``.
     contributions : array of shape (n, d)
-        For axis j, the log ratio on axes 1 to j minus the log ratio on axes 1 to j - 1, times the
-        calibration slope. They sum to the score minus `offset`. A negative contribution is evidence
-        for the rest. Axes come in the order of their eigenvalues; another order would divide the
-        same evidence differently.
+        Contribution of each axis to the score. For axis j, it is the log ratio on axes 1 to j minus
+        the log ratio on axes 1 to j - 1, times the calibration slope. Contributions sum to the
+        score minus `offset`. A negative contribution is evidence for the rest. Axes come in the
+        order of their eigenvalues; another order would divide the same evidence differently.
     offset : float
         Part of the score that belongs to no axis: the calibration offset.
     positive_distance : array of shape (n,)
@@ -45,27 +45,27 @@ class Explanation:
         Nearest subclass of the rest, numbered from 1 as in `partition_`. Models without subclasses
         have only one, the whole rest.
     subclass_size : array of shape (n,)
-        Number, or total weight, of its training samples.
+        Number, or total weight, of the training samples in the nearest subclass.
     subclass_distance : array of shape (n,)
-        Distance from its mean, in standard deviations of a subclass.
+        Distance from the mean of the nearest subclass, in standard deviations of a subclass.
     typicality : array of shape (n,)
         Share of samples in the class of interest that lie farther out than this sample, or the same
-        share for the nearest part of the rest, whichever is larger: 1 in the middle, near 0 far
-        from everything.
+        share for the nearest part of the rest, whichever is larger: 1 in the middle of either, near
+        0 far from everything.
     outside : boolean array of shape (n,)
-        Whether typicality is below 0.001: the sample resembles nothing seen in training, so do not
-        trust its score.
+        Whether the typicality is below 0.001. Such a sample resembles nothing seen in training, so
+        do not trust its score.
     columns : array of shape (n, n_features) or None
         What each column of X adds to `baseline`, for linear models and a few rows at a time.
-        Positive values speak for the class of interest, negative ones against it. Columns and
-        baseline sum exactly to the score.
+        Positive values are evidence for the class of interest, negative ones against it. Columns
+        and baseline sum exactly to the score.
     baseline : array of shape (n,) or None
         Roughly the score half-way between the class mean and the mean of the nearest subclass.
     names : tuple of str or None
         Names of the columns, if X has them.
     nearest_positive, nearest_negative : arrays of shape (n, at most 3) or None
-        Numbers of the nearest training rows of each class in the subspace, for kernel models that
-        hold their training rows.
+        Numbers of the training rows of each class that are nearest in the subspace, for kernel
+        models that store their training rows.
     subclass_names, subclass_examples : sequences or None
         The majority label of each subclass and its most central rows, if the model knows them; see
         `name_rows`.
@@ -110,11 +110,11 @@ class Explanation:
         return replace(self, **cut)
 
     def table(self, row: int = 0) -> list[tuple[str, float]]:
-        """Return the columns and what they add to a row's score, largest first."""
+        """Return the columns and what each adds to a row's score, largest magnitude first."""
         if self.columns is None:
             raise ValueError(
                 "contributions of columns exist for linear models (PCSDA, CSDA) and up to "
-                "200 rows at a time; contributions has those of the axes"
+                "200 rows at a time; the attribute contributions holds those of the axes"
             )
         parts = self.columns[row]
         names = self.names or tuple(f"column {place}" for place in range(len(parts)))
@@ -122,7 +122,7 @@ class Explanation:
         return [(names[place], float(parts[place])) for place in order]
 
     def _for_and_against(self, row: int) -> str:
-        """Name the columns that speak for and against the class, or the nearest training rows."""
+        """Name the columns that are evidence for and against the class, or the nearest rows."""
         if self.columns is not None:
             sides: dict[str, list[str]] = {"for": [], "against": []}
             for name, part in self.table(row)[:LISTED]:
@@ -195,12 +195,11 @@ def explain(
 ) -> Explanation:
     """Explain the calibrated scores of rows in the subspace.
 
-    `sizes` are the subclass sizes; rows marked `unseen` always count as outside. Distances are
-    compared with the F distribution of a squared Mahalanobis distance whose covariance is estimated
-    from a finite sample (Hotelling), or with the distribution for Student's t if the fitted tails
-    are heavier.
+    `sizes` are the subclass sizes. Rows marked `unseen` always count as outside. Typicality uses
+    the F distribution of a squared Mahalanobis distance whose covariance is estimated from a finite
+    sample (Hotelling), or that of Student's t distribution if the fitted tails are heavier.
     """
-    # Memory grows with rows, centres and axes, so many centres allow few rows at a time.
+    # Memory grows with rows, centres and axes; with many centres, blocks have few rows.
     step = max(1, BLOCK_BYTES // (8 * density.base.centres.size))
     blocks = [
         _parts(z[start : start + step], density, calibration) for start in range(0, len(z), step)
@@ -228,12 +227,13 @@ def column_parts(
     score: Callable[[Array], Array],
     spread: Array,
 ) -> Array:
-    """Return what each column adds to the reference's score, using integrated gradients.
+    """Return what each column adds to the score of a row's reference, by integrated gradients.
 
-    With x0 the reference and z = C x, the score changes along the line from x0 to x by the integral
-    of its gradient g: column j adds (x_j - x0_j) (C' g)_j, with the mean of g on the line. For a
-    score that is linear in x, the parts are w_j (x_j - x0_j). `spread` holds the standard
-    deviations of the axes. Cost: 2 d POINTS scores for each row.
+    Let x0 be the reference of a row x, and z = C x. From x0 to x, the score changes by the integral
+    of its gradient g along the line between them. So column j adds (x_j - x0_j) (C' g)_j, where g
+    is the mean gradient on the line. If the score is linear in x with weights w, column j adds
+    w_j (x_j - x0_j). `spread` holds the standard deviations of the axes. Cost: ``2 d POINTS``
+    scores per row.
     """
     places, weights = np.polynomial.legendre.leggauss(POINTS)
     moved = rows - references
@@ -246,8 +246,7 @@ def column_parts(
             ahead[:, axis] += width
             behind[:, axis] -= width
             slopes[:, axis] += weight * (score(ahead) - score(behind)) / (2 * width)
-    parts: Array = moved * (slopes @ components)
-    return parts
+    return moved * (slopes @ components)
 
 
 def _and(words: list[str]) -> str:
@@ -257,14 +256,14 @@ def _and(words: list[str]) -> str:
 def _parts(
     z: Array, density: Density, calibration: Calibration
 ) -> tuple[Array, Array, Ints, Array, Array]:
-    """Return contributions, positive distance, nearest subclass, its distance, and typicality."""
+    """Return contributions, distance from the class, nearest subclass, its distance, typicality."""
     width, base = z.shape[1], density.base
     path = calibration(density.path(z)) - calibration.offset
     contributions = np.diff(path, axis=1, prepend=0.0)
     positive = _distances(z, np.zeros((1, width)), base.positive)[:, 0]
     spread = base.negative if base.within is None else base.within
     apart = _distances(z, base.subclasses, spread)
-    # The density behind the score, with its own centres.
+    # Typicality uses the centres of the density, which need not be the subclass means.
     rest = _distances(z, base.centres, base.negative).min(axis=1)
     typicality = np.maximum(
         _farther(positive, width, base.positive_strength, base.tail),

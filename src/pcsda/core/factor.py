@@ -1,57 +1,33 @@
-"""Prepare rows for solving any division into groups; every fit starts here.
+"""Choose the factor, which holds the rows and solves any division of them into groups.
 
-Three factors solve PCSDA exactly and agree to rounding:
+Every fit starts here. Three factors solve PCSDA exactly and agree up to rounding:
 
-- `DirectFactor` collects the statistics of a division and factorises its within scatter: best for
-  a single division, and open to all solvers;
-- `WhiteFactor` whitens the rows once, so that each further division costs little;
+- `DirectFactor` collects the statistics of a division and factorises its within-class scatter. It
+  is best for a single division, and works with all solvers.
+- `WhiteFactor` whitens the rows once, so that each further division takes little time.
 - `GramFactor` factorises the N x N matrix of inner products, for D > N and for kernels.
 
-`IterativeFactor` uses only products with X, for sparse rows; `CSDAFactor` solves the criterion of
-CSDA; `FeatureFactor` runs any solver on exact features of a kernel.
+`IterativeFactor` uses only products with X, for sparse rows. `CSDAFactor` solves the criterion of
+CSDA. `FeatureFactor` applies any solver to exact features of a kernel.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from .cells import Cells
 from .direct import DirectFactor, IterativeFactor
-from .gram import WideRows, wide
-from .linalg import Array, Floats, Mask
-from .loo import Leave
-from .subspace import Factor, Subspace
-from .white import whiten
+from .gram import GramFactor, WideRows, wide
+from .linalg import Array, Floats
+from .subspace import Factor
+from .white import WhiteFactor, whiten
 
-
-class CellsFactor(Protocol):
-    """A factor that solves each class against all others."""
-
-    def solve(
-        self, label: int, n_components: int | None = None, *, leave_out: Leave | bool = True
-    ) -> Subspace:
-        """Solve one class against all others."""
-
-
-class SharedFactor(Factor, Protocol):
-    """A factor shared by many divisions."""
-
-    @property
-    def ridge(self) -> float:
-        """The absolute ridge."""
-
-    def over(self, cells: Cells) -> CellsFactor:
-        """Prepare to solve each class against all others."""
-
-    def appended(self, X: Floats, values: Array | None = None) -> SharedFactor:
-        """Add the last rows of X; a kernel factor needs `values`, their kernel with all rows."""
-
-    def without(self, kept: Mask, X: Floats) -> SharedFactor:
-        """Remove the rows that are not in `kept`; X holds the remaining rows."""
+# Factors for many divisions. Rows can be added and removed, and `over` prepares a factor to solve
+# each class of a data set against all others.
+SharedFactor = WhiteFactor | GramFactor
 
 
 def factor_once(
@@ -63,7 +39,7 @@ def factor_once(
     *,
     together: bool = False,
 ) -> Factor:
-    """Choose a factor for a single division; `together` allows leaving out blocks of rows."""
+    """Choose a factor for a single division; with `together`, it can leave out blocks of rows."""
     if solver == "lsqr":
         return IterativeFactor(X, regularization, weights)
     is_wide = isinstance(X, WideRows) or X.shape[1] > X.shape[0]
@@ -81,7 +57,7 @@ def factor_shared(
     weights: Array | None = None,
     ridges: list[float] | None = None,
 ) -> Iterator[SharedFactor]:
-    """Factorise rows for many divisions, at each ridge; `ridges`, if given, are absolute values."""
+    """Factorise rows for many divisions, at each ridge; `ridges`, if given, are absolute."""
     if isinstance(X, WideRows) or X.shape[1] > X.shape[0]:
         return wide(X, regularizations, weights, ridges)
     return whiten(X, regularizations, weights, ridges)

@@ -1,10 +1,10 @@
-"""Fit a model: a factor solves a division, left-out rows shape the densities and calibration.
+"""Fit a model: a factor solves a division, and left-out rows shape densities and calibration.
 
     factor.solve -> Subspace -> densities -> views of left-out rows -> calibration
 
-All callers follow these steps. A fit uses one factor and one division; a bank, one factor and a
-division for each label; a search, a few factors and a grid of divisions. Fits in blocks get the
-subspace and a sample of left-out rows from passes over the data, and join at :func:`complete`.
+All callers follow these steps. A fit uses one factor and one division; a bank uses one factor and a
+division for each label; a search uses a few factors and a grid of divisions. Fits in blocks compute
+the subspace and a sample of left-out rows in passes over the data, then call :func:`complete`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .subspace import Factor, Subspace
 
 # Smallest covariance of left-out rows, as a share of the ridged scatter.
 RESIDUAL_FLOOR = 1e-8
-# Scores of the training rows from models that have not seen them; NaN if there is no such model.
+# Function that returns scores of training rows from models that have not seen them, or NaN.
 HeldOut = Callable[[], Scored]
 
 
@@ -37,20 +37,20 @@ class Rule:
     ----------
     negatives : {"blend", "mixture", "marginal"}
     shrinkage : float or None
-        Prior strength of the pooled covariance; None means half the number of axes.
+        Strength of the prior toward the pooled covariance; None means half the number of axes.
     tails : {"fitted", "gaussian"}
     leave_one_out : bool
         Whether covariances are estimated from left-out rows.
     calibrate : bool
         Whether the weights of the views are fitted to left-out rows; otherwise they are equal.
     bent : bool
-        Whether to compress large CSDA ratios, as :func:`uncalibrated` does, after making negatives
-        at least as spread as positives.
+        Whether to compress large CSDA ratios, as :func:`uncalibrated` does, with negatives spread
+        at least as widely as positives.
     columns : float
-        Number of columns of X, which tells how narrow k-means cells are; infinite for kernels.
+        Number of columns of X, which determines how narrow k-means cells are; infinite for kernels.
     ridged_axis : bool
-        Whether the cloud of a blend lies on the axis of the ridged scatter if no positive can be
-        left out.
+        Whether the axis of a blend's cloud is computed from the ridged scatter if no positive can
+        be left out.
     """
 
     negatives: str = "blend"
@@ -75,7 +75,7 @@ class Fitted:
     left_out : array of shape (n,) or None
         Left-out log-likelihood ratios of the training rows, or of a sample of them.
     held_out : Scored or None
-        Log-likelihood ratios of rows that were held out in folds, or whose numbers are unknown.
+        Log-likelihood ratios of rows that were held out in folds, or whose row numbers are unknown.
     """
 
     subspace: Subspace
@@ -85,14 +85,14 @@ class Fitted:
     held_out: Scored | None = None
 
     def left_out_of(self, n_rows: int) -> Array | None:
-        """Return left-out log-likelihood ratios for all training rows, NaN outside the sample."""
+        """Return left-out log-likelihood ratios of all training rows; NaN outside the sample."""
         left = self.subspace.left
         if self.left_out is None or left is None:
             return None
         return left.spread(self.left_out, n_rows)
 
     def without_numbers(self) -> Fitted:
-        """Return the model with its left-out rows as held-out ones, without their numbers."""
+        """Return the model with its left-out scores as held-out scores, without row numbers."""
         left = self.subspace.left
         if self.left_out is None or left is None:
             return self
@@ -112,8 +112,8 @@ def fit(
     held_out: HeldOut | None = None,
     leave: Leave = EVERY,
 ) -> Fitted:
-    """Fit a model for one division; `held_out` provides scores if no row can be left out."""
-    leave_out = leave if rule.leave_one_out else False
+    """Fit a model for one division; if no row can be left out, `held_out` provides scores."""
+    leave_out = leave if rule.leave_one_out else None
     subspace = factor.solve(groups, n_components, leave_out=leave_out)
     return complete(subspace, rule, held_out=held_out)
 
@@ -123,7 +123,7 @@ def complete(
 ) -> Fitted:
     """Turn a subspace into a model by adding densities and calibration.
 
-    The calibration of a similar model, `near`, is a starting point that saves steps.
+    The calibration starts from that of a similar model, `near`, if given, which saves steps.
     """
     density, views = estimate(subspace, rule)
     if isinstance(density, NoDensity):
@@ -140,18 +140,18 @@ def complete(
             calibration = Calibration.none(density.n_views)
     scores = None if views is None else calibration(views)
     if scores is not None and subspace.left is not None:
-        # A class without its only row has no mean to score with.
+        # Without its only row, the positive class has no mean to score with.
         scores[(subspace.left.groups == 0) & subspace.left.alone] = np.nan
     return Fitted(subspace, density, calibration, scores, known)
 
 
 def uncalibrated(subspace: Subspace, density: Density, rule: Rule) -> Calibration:
-    """Weight views equally, and compress the CSDA ratio far from the positive mean.
+    """Return equal weights for the views; with `rule.bent`, also compress the CSDA ratio.
 
-    CSDA finds axes on which the positives coincide, so new positives lie many of their standard
-    deviations out, and a Gaussian ratio grows with the square of that distance. The compressed
-    ratio keeps the order, and grows like the ratio for a Student t distribution with d degrees of
-    freedom.
+    CSDA finds axes on which the positives coincide, so new positives lie many standard deviations
+    from their mean, and a Gaussian ratio grows with the square of that distance. The compressed
+    ratio preserves the order of scores, and grows like the ratio of a Student t distribution with d
+    degrees of freedom.
     """
     none = Calibration.none(density.n_views)
     if not (rule.bent and subspace.single_negatives):
@@ -163,14 +163,17 @@ def uncalibrated(subspace: Subspace, density: Density, rule: Rule) -> Calibratio
 def _calibrate(
     subspace: Subspace, density: Density, views: Array, rule: Rule, start: Calibration | None
 ) -> Calibration | None:
-    """Calibrate on left-out rows, adding pseudo-positives if there are few positives."""
+    """Calibrate on left-out rows, with pseudo-positives if positives are few.
+
+    Returns None unless both classes have rows.
+    """
     left = subspace.left
     assert left is not None
     used = np.flatnonzero(left.scored)
-    views, positive, weight = views[:, used], left.groups[used] == 0, left.evidence[used]
-    scored = views, positive, weight
+    positive, weight = left.groups[used] == 0, left.evidence[used]
     # A single positive cannot be left out, and has no score.
     count = max(float(weight[positive].sum()), 1.0)
+    scored = views[:, used], positive, weight
     views, positive, weight = with_pseudo_positives(subspace, density, *scored, rule.columns)
     if positive.all() or not positive.any():
         return None
@@ -180,12 +183,13 @@ def _calibrate(
 def calibrated_on(calibration: Calibration, unseen: Scored) -> tuple[Calibration, Scored | None]:
     """Fit slope and offset to scores of rows that the model has not seen.
 
-    Returns the calibration and the calibrated scores, or no calibration at all and None unless
-    both classes have scores.
+    Returns the calibration and the calibrated scores. If a class has no scores, the calibration
+    weights the views equally, and the scores are None.
     """
-    scores, positive, weights = unseen.finite()
-    if positive.all() or not positive.any():
+    unseen = unseen.finite()
+    if not unseen.has_both:
         return Calibration.none(len(calibration.weights)), None
+    scores, positive, weights = unseen
     weight = np.ones(len(scores)) if weights is None else weights
     found = fit_calibration(*with_strays(scores[None], positive, weight))
     count = float(weight[positive].sum())
@@ -196,9 +200,10 @@ def calibrated_on(calibration: Calibration, unseen: Scored) -> tuple[Calibration
 def estimate(subspace: Subspace, rule: Rule) -> tuple[Density, Array | None]:
     """Estimate the densities in a subspace, and compute views of its left-out rows.
 
-    The denominator on the axes, ``W'(S_I + eps I)W``, is the pooled scatter: the shrinkage target
-    of resubstituted covariances, and a floor for left-out ones. Without left-out rows, the blend
-    weights cannot be estimated, so only the mixture is used.
+    The criterion's denominator on the axes, ``W'(S_I + eps I)W``, is the shrinkage target of
+    covariances estimated from the training rows themselves, and a floor for covariances estimated
+    from left-out rows. Without left-out rows, the weights of a blend cannot be estimated, so only
+    the mixture is used.
     """
     projected, left = subspace.projected, subspace.left
     if left is None:
@@ -220,13 +225,13 @@ def estimate(subspace: Subspace, rule: Rule) -> tuple[Density, Array | None]:
 def left_moments(subspace: Subspace) -> Moments:
     """Return the statistics of left-out rows from which the densities are estimated."""
     assert subspace.left is not None
-    found = subspace.left.moments()
-    # If every row is alone in its group, only the ridge shows how rows vary.
-    total = found.n_positive + found.n_within
-    seen = replace(subspace.projected, positive=found.positive, within=found.within)
+    (positive, n_positive), (within, n_within) = subspace.left.moments()
+    # If every row is alone in its group, only the ridged scatter shows how rows vary.
+    total = n_positive + n_within
+    seen = replace(subspace.projected, positive=positive, within=within)
     pooled = seen.intra + RESIDUAL_FLOOR * subspace.ridged if total > 0 else subspace.ridged
     target = pooled / max(total, 1.0)
-    return Moments(seen, target, found.n_positive, found.n_within, subspace.ridged)
+    return Moments(seen, target, n_positive, n_within, subspace.ridged)
 
 
 def _resubstituted(subspace: Subspace, rule: Rule) -> Density:
@@ -249,14 +254,14 @@ def _resubstituted(subspace: Subspace, rule: Rule) -> Density:
 
 
 def _fit_density(subspace: Subspace, moments: Moments, rule: Rule) -> Density:
-    """Fit the density, or return a placeholder that gives the reason there is none."""
+    """Fit the density, or return a placeholder that gives the reason why there is none."""
     projected = subspace.projected
     width = len(subspace.eigenvalues)
     nu = width / 2 if rule.shrinkage is None else rule.shrinkage
     try:
         return fit_density(moments, negatives=rule.negatives, shrinkage=nu)
     except SingularMatrixError as error:
-        # A prior takes its spread from the ridge, and has none without it.
+        # The spread of the prior comes from the ridge; without a ridge, there is none.
         remedy = "raise regularization" if nu > 0 else "set shrinkage='auto'"
         return NoDensity(
             f"{error}: {projected.n_positive:g} positives and {projected.n_negative:g} negatives "

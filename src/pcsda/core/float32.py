@@ -1,8 +1,8 @@
 """Decide when float32 products, which take half the time, are accurate enough.
 
 A float32 product computes an entry of a scatter matrix to within a few 1e-8 (at worst some 1e-7) of
-the product of its two standard deviations. The accuracy of later results depends on the share of
-those variances that remains: a quadratic form of 1e-2 of them is accurate to 1e-5.
+the product of its two standard deviations. A quadratic form of the matrix sums such entries, and
+they may cancel. If the form is a share of 1e-2 of the sum of the variances, it is accurate to 1e-5.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from .solvers import Projection
 
 # From this many multiplications, N D^2, float32 pays off.
 ENOUGH = 1e8
-# Smallest share of a quadratic form in its variances. At this share, angles of the subspace
-# differed from float64 results by less than 1e-4, log-likelihood ratios by 5e-4.
+# Smallest share of a quadratic form in the sum of its variances. At this share, angles of the
+# subspace differed from float64 results by less than 1e-4, and log-likelihood ratios by 5e-4.
 STATISTICS_SHARE = 1e-2
 # The same for coordinates of rows, which are not squared: they differ by less than 1e-5 of the
-# largest.
+# largest coordinate.
 ROWS_SHARE = 1e-4
-# Smallest squared distance of subclass means, in standard deviations, that exceeds rounding.
+# Smallest squared distance between means, in squared standard deviations, that exceeds rounding.
 LEAST_APART = 1e-6
 # Range of variances whose squares and inverses fit in float32, with room for block sums.
 RANGE = 1e-24, 1e24
@@ -36,8 +36,8 @@ def pays(X: Floats) -> bool:
 def determines(scatter: GroupScatter, ridge: float, projection: Projection) -> bool:
     """Return whether statistics from float32 products are accurate enough for a solution.
 
-    It checks the pivots of the Cholesky factor, which the projection must have; both scatter
-    matrices on the components; and that the weakest component exceeds rounding.
+    The check covers the pivots of the Cholesky factor, which the projection must have, both scatter
+    matrices on the components, and whether the weakest component exceeds rounding.
     """
     if projection.factor is None:
         return False
@@ -54,7 +54,10 @@ def determines(scatter: GroupScatter, ridge: float, projection: Projection) -> b
 
 
 def whitens(inverse: Array, variances: Array, total: float) -> bool:
-    """Return whether float32 rows can be whitened in float32, given L^-1 and diag LL'."""
+    """Return whether rows can be whitened in float32, given ``L^-1`` and the diagonal of ``L L'``.
+
+    `total` is the total weight of the rows.
+    """
     return bool(np.all(inverse**2 @ variances <= 1 / ROWS_SHARE)) and in_range(variances / total)
 
 
@@ -66,8 +69,8 @@ def in_range(variances: Array) -> bool:
 def in_parts(means: Array, variances: Array) -> tuple[NDArray[np.float32], ...]:
     """Split means into one or two float32 arrays, to be subtracted one after the other.
 
-    Two arrays are exact. One is enough if its rounding error is negligible compared with the
-    spread.
+    Two arrays are exact. One array is enough if its rounding error is negligible compared with the
+    standard deviations.
     """
     high = means.astype(np.float32)
     low = (means - high).astype(np.float32)

@@ -1,15 +1,15 @@
 """Solve from inner products of rows, using one Cholesky factor of an N x N matrix (MATH 7).
 
-This serves wide rows (D > N), whose Gram matrix is smaller than their scatter, and kernels, whose
-matrix is a Gram matrix in feature space. With sample weights the matrix is
-``sqrt(w_i) k_ij sqrt(w_j)`` throughout.
+Wide rows (D > N) are solved this way because their Gram matrix is smaller than their scatter
+matrix, and kernels because a kernel matrix is a Gram matrix in feature space. With sample weights,
+the matrix is ``sqrt(w_i) k_ij sqrt(w_j)`` throughout.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from scipy.linalg.lapack import dtrtri
@@ -17,14 +17,14 @@ from scipy.linalg.lapack import dtrtri
 from . import linalg
 from .cells import Cells, CellSums
 from .linalg import PIVOT_TOLERANCE, Array, Floats, Ints, Mask, SingularMatrixError, TooFewRowsError
-from .loo import Leave, leave_of
+from .loo import EVERY, Leave
 from .scatter import group_means
 from .solvers import require_apart
 from .spread import centred, ridge_of, ridges_of, singular_scatter
 from .subspace import Factor, Solution, Subspace
 
 EPSILON = float(np.finfo(np.float64).eps)
-# Kernel values are too coarse if their rounding exceeds these shares of the ridge and of the
+# Kernel values are too coarse if their rounding error exceeds these shares of the ridge or of the
 # variance in feature space.
 COARSE_RIDGE, COARSE_VARIANCE = 1e-3, 1e-4
 # Pivots of the exact features below this share of the largest diagonal entry are rounding.
@@ -33,9 +33,9 @@ FEATURE_TOLERANCE = 1e-12
 
 @dataclass(frozen=True)
 class Rows:
-    """The input-space rows behind a Gram matrix, with their centre and variance.
+    """The input-space rows behind a Gram matrix, with their mean and variance.
 
-    `lift` is a constant added to all inner products; see :func:`wide`.
+    `lift` is the constant that was added to all inner products; see :func:`wide`.
     """
 
     X: Floats
@@ -46,7 +46,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class WideRows:
-    """Wide rows with their inner products, which k-means and the factor share.
+    """Wide rows with their inner products, computed once for k-means and for the factor.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class WideRows:
 
     @classmethod
     def of(cls, X: Floats, weights: Array | None = None) -> WideRows:
-        """Compute the inner products, at a cost of ``N^2 D``; `weights` affect only the mean."""
+        """Compute the inner products in ``N^2 D`` operations; `weights` affect only the mean."""
         middle, origin, variance = centred(X, weights)
         with np.errstate(over="ignore", invalid="ignore"):  # an overflow shows in the variance
             return cls(X, origin, variance, middle @ middle.T)
@@ -85,13 +85,14 @@ class GramFactor:
         Trace of ``Kx + eps I``.
     weights : array of shape (N,) or None
     moved : array of shape (N,) or None
-        The number subtracted from all kernel values of each row; see :func:`move_origin`.
+        For each row, the number that was subtracted from all its kernel values; see
+        :func:`move_origin`.
     rows : Rows or None
-        Rows in input space, for wide data; axes are then directions in that space.
+        Rows in input space, for wide rows; the axes are then directions in that space.
     spend : bool
         Whether the first solution that leaves rows out may overwrite the factor.
     n_last : int or None
-        If only rows at the end are ever left out, the number of these rows.
+        Number of rows at the end of the matrix, if only these are ever left out.
     """
 
     factor: Array
@@ -105,14 +106,14 @@ class GramFactor:
 
     @cached_property
     def inverse(self) -> Array:
-        """Inverse of the factor, shared by all divisions, at a cost of N^3/3."""
+        """Inverse of the factor, computed once in ``N^3/3`` operations for all divisions."""
         return np.tril(self._inverted())
 
     @cached_property
     def diagonal(self) -> Array:
-        """Diagonal of ``(Kx + eps I)^-1``, shared by all divisions, at a cost of N^3/3.
+        """Diagonal of ``(Kx + eps I)^-1``, computed once in ``N^3/3`` operations for all divisions.
 
-        With `n_last` it is cheaper, and the entries before the last rows are NaN.
+        With `n_last`, only the entries of the last rows are computed; the others are NaN.
         """
         inverse = self._inverted()
         diagonal = np.full(len(self.factor), np.nan)
@@ -129,11 +130,11 @@ class GramFactor:
         return inverse
 
     def solve(
-        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = True
+        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = EVERY
     ) -> Subspace:
-        """Solve one division, at a cost of ``2 N^2 (K + 1)`` for the triangular solves.
+        """Solve one division in ``2 N^2 (K + 1)`` operations, for the triangular solves.
 
-        Nothing else costs N^2: the matrix itself is not needed, because ``(Kx + eps I) Y = E``.
+        No other step takes N^2 operations: ``(Kx + eps I) Y = E``, so the matrix is not needed.
         """
         counts = np.bincount(groups, self.weights).astype(np.float64)
         unit = _indicators(groups, counts, self.weights)
@@ -146,7 +147,7 @@ class GramFactor:
         return self.solve_targets(solved, inner, means, groups, counts, n_components, leave_out)
 
     def over(self, cells: Cells) -> GramCells:
-        """Solve for the cell indicators once, for use by all classes."""
+        """Solve once for the indicators of the cells, for use by all classes."""
         indicators = np.zeros((len(cells.rows), len(cells.counts)))
         indicators[np.arange(len(cells.rows)), cells.rows] = 1.0
         half = linalg.lower_solve(self.factor, indicators)
@@ -165,18 +166,18 @@ class GramFactor:
         groups: Ints,
         counts: Array,
         n_components: int | None,
-        leave_out: Leave | bool,
+        leave_out: Leave | None,
     ) -> Subspace:
-        """Solve one division from ``Y = (Kx + eps I)^-1 E`` and ``E'Y``, in O(N K^2).
+        """Solve one division from ``Y = (Kx + eps I)^-1 E`` and ``E'Y``, in O(N K^2) operations.
 
-        `means` are the group means relative to the origin, if there is an input space.
+        E holds the group indicators. `means` are the group means relative to the origin; None for
+        kernels.
         """
         if means is not None and self.rows is not None:
             means = means + self.rows.origin
             require_apart(means, self.rows.variance)
         solution = self._solution(solved, inner, groups, counts)
-        leave = leave_of(leave_out)
-        found = solution.subspace(groups, counts, self.weights, n_components, leave, means)
+        found = solution.subspace(groups, counts, self.weights, n_components, leave_out, means)
         if self.moved is None:
             return found
         return replace(found, origin=found.origin + self.moved @ found.coefficients)
@@ -194,7 +195,7 @@ class GramFactor:
         # Kx alpha = E (E'Y)^-1 C / eps - eps alpha; outside the group means it is -eps P alpha.
         residuals = -self.ridge * (alpha - unit @ (unit.T @ alpha)) / root[:, None]
         centres = (weighted / self.ridge - contrast) / scale[:, None]
-        # Rounding in the factor acts as an extra feature, which only the ridge keeps small.
+        # The factor's rounding error acts as an extra feature; only the ridge keeps it small.
         noise = EPSILON * self.trace / self.ridge * (1 / counts[1:] + 1 / counts[0]).max()
         # About the origin of feature space: V A_T V' = (I - eps R) on rows, without their weights.
         with_means = (unit - self.ridge * solved) / np.outer(root, scale)
@@ -216,7 +217,7 @@ class GramFactor:
         )
 
     def _among(self, members: Ints, root: Array) -> Array:
-        """Return the inner products ``V A_T V'`` among the rows of each block (MATH 17)."""
+        """Return the inner products ``V A_T V'`` of each block's rows with each other (MATH 17)."""
         columns, weight = self.inverse.T[members], root[members]
         inner = self.ridge * (columns @ columns.swapaxes(-1, -2))
         among: Array = np.eye(members.shape[-1]) - inner
@@ -225,8 +226,8 @@ class GramFactor:
     def _leverages(self, half: Array, groups: Ints, counts: Array) -> tuple[Array, Array]:
         """Return ``h_i = r_i' A r_i`` and the gap ``1 - f_i h_i`` of each row (MATH 8).
 
-        The gap comes directly from the factor: as a difference, it would lose all digits for rows
-        with many dimensions and a small ridge. It is meaningless for single-row groups.
+        The gap comes directly from the factor. Computed as a difference, it would lose all digits
+        for rows with many dimensions and a small ridge. It has no meaning for single-row groups.
         """
         unfitted = self.ridge * (self.diagonal - np.einsum("ji,ji->i", half, half))  # eps q_i
         weight = np.ones(len(groups)) if self.weights is None else self.weights
@@ -235,10 +236,10 @@ class GramFactor:
             return (1 - share - unfitted) / weight, unfitted / (1 - share)
 
     def appended(self, X: Floats, values: Array | None = None) -> GramFactor:
-        """Add n rows of weight one, at a cost of ``2 N^2 n`` and a copy of the factor.
+        """Add n rows of weight one, by ``2 N^2 n`` operations and a copy of the factor.
 
-        X holds all rows, with the new ones last; `values` (n x (N + n)) holds the kernel values
-        between the new rows and all rows. For wide rows, these are computed here.
+        X holds all rows, with the new ones last. `values` (n x (N + n)) holds the kernel values of
+        the new rows with all rows; for wide rows, inner products are computed instead.
         """
         size, rows = len(self.factor), None
         if self.rows is not None:
@@ -255,7 +256,7 @@ class GramFactor:
         factor[size:, size:] = corner
         trace = self.trace + float(np.trace(own)) + more * self.ridge
         grown = GramFactor(factor, self.ridge, trace, rows=rows)
-        if "diagonal" in self.__dict__:  # already computed, and an update is cheaper
+        if "diagonal" in self.__dict__:  # it has been computed, and an update is cheaper
             solved = linalg.lower_solve(self.factor, half, transposed=True)
             spread = linalg.lower_solve(corner, solved.T)
             inverse = linalg.triangular_inverse(corner)
@@ -265,9 +266,9 @@ class GramFactor:
         return grown
 
     def without(self, kept: Mask, X: Floats) -> GramFactor:
-        """Remove rows, factorising everything after the first removed row again.
+        """Remove rows, and factorise again the part after the first removed row.
 
-        Removing the rows added last costs only a copy. X holds the remaining rows.
+        Removing the last rows takes only a copy. X holds the remaining rows.
         """
         removed, stays = np.flatnonzero(~kept), np.flatnonzero(kept)
         first = int(removed[0])
@@ -292,9 +293,9 @@ class GramFactor:
 
 
 def last_block(factor: Array, size: int) -> Array:
-    """Move the last rows and columns of a Fortran-order matrix to the start of its memory.
+    """Move the last `size` rows and columns of a Fortran-order matrix to the start of its memory.
 
-    LAPACK needs them contiguous, and allocating new memory would cost as much as the copy.
+    LAPACK needs contiguous memory, and allocating it would take as long as the copy.
     """
     skipped = len(factor) - size
     columns = factor.T  # one column of the factor in each row
@@ -308,7 +309,7 @@ def last_block(factor: Array, size: int) -> Array:
 
 @dataclass(frozen=True)
 class GramCells:
-    """Solutions for the cell indicators, their overlaps, and rows summed over the cells."""
+    """A Gram factor solved for the cell indicators, with their inner products and the cell sums."""
 
     factor: GramFactor
     cells: Cells
@@ -317,7 +318,7 @@ class GramCells:
     plain: CellSums | None
 
     def solve(
-        self, label: int, n_components: int | None = None, *, leave_out: Leave | bool = True
+        self, label: int, n_components: int | None = None, *, leave_out: Leave | None = EVERY
     ) -> Subspace:
         """Solve one class against all others."""
         groups, counts = self.cells.division(label)
@@ -334,7 +335,7 @@ class GramCells:
 
 
 def _indicators(groups: Ints, counts: Array, weights: Array | None) -> Array:
-    """Return weighted group indicators (N, K + 1) as orthonormal columns."""
+    """Return the weighted indicators (N, K + 1) of the groups, as orthonormal columns."""
     columns = np.zeros((len(groups), len(counts)))
     root = 1.0 if weights is None else np.sqrt(weights)
     columns[np.arange(len(groups)), groups] = root / np.sqrt(counts)[groups]
@@ -347,10 +348,11 @@ def wide(
     weights: Array | None = None,
     ridges: list[float] | None = None,
 ) -> Iterator[GramFactor]:
-    """Factorise the Gram matrix of wide rows at each ridge: ``N^2 D``, then ``N^3/3`` each.
+    """Factorise the Gram matrix of wide rows at each ridge; `ridges`, if given, are absolute.
 
-    Centring leaves a null vector, which reduces precision at a small ridge. Adding a constant
-    feature removes it and changes nothing else, because the statistics do not depend on the origin.
+    The matrix takes ``N^2 D`` operations, and each ridge ``N^3/3`` more. Centring leaves a null
+    vector, which reduces precision at a small ridge. An added constant feature removes the null
+    vector and changes nothing else, because the statistics do not depend on the origin.
     """
     known = X if isinstance(X, WideRows) else WideRows.of(X, weights)
     absolute = ridges_of(known.variance, regularizations, ridges)
@@ -363,9 +365,7 @@ def wide(
         gram *= np.sqrt(np.outer(weights, weights))
     rows = Rows(known.X, known.origin, known.variance, lift)
 
-    def refuse(regularization: float) -> ValueError:
-        return singular_scatter(width, regularization)
-
+    refuse = partial(singular_scatter, width)
     # For D > N, S_I has null vectors, and only the ridge keeps it regular.
     least = PIVOT_TOLERANCE * trace
     for ridge, factor in _factors(gram, regularizations, absolute, refuse, least):
@@ -379,9 +379,10 @@ def _factors(
     refuse: Callable[[float], ValueError],
     least: float = -1.0,
 ) -> Iterator[tuple[float, Array]]:
-    """Yield each ridge with its Cholesky factor; each ridge must exceed `least`.
+    """Yield each ridge with the Cholesky factor of ``matrix + ridge I``.
 
-    The last ridge overwrites the matrix.
+    Each ridge must exceed `least`. `refuse` makes the error for a relative ridge that fails. The
+    last factor overwrites the matrix.
     """
     for number, (regularization, ridge) in enumerate(zip(regularizations, ridges, strict=True), 1):
         if ridge <= least:
@@ -401,10 +402,10 @@ def of_kernel(
     weights: Array | None = None,
     ridges: list[float] | None = None,
 ) -> Iterator[GramFactor]:
-    """Factorise a kernel matrix at each ridge, overwriting it, at a cost of ``N^3/3`` each."""
+    """Factorise a kernel matrix at each ridge, in ``N^3/3`` operations each, and overwrite it."""
     found = [kernel_ridge(matrix, weights, value) for value in regularizations]
     absolute = found if ridges is None else ridges
-    # Rounding of the computed values, which remains when the origin moves.
+    # Kernel values keep a rounding error relative to this trace, even after the origin has moved.
     trace = float(matrix.diagonal() @ (np.ones(len(matrix)) if weights is None else weights))
     moved = move_origin(matrix, weights, found[0] / regularizations[0])
     if weights is not None:
@@ -415,7 +416,7 @@ def of_kernel(
 
 
 def total_variance(matrix: Array, weights: Array | None) -> float:
-    """Return trace(S_T) / N in feature space: the matrix's diagonal mean minus its mean."""
+    """Return trace(S_T) / N in feature space: the mean diagonal entry minus the mean entry."""
     if weights is None:
         return float(matrix.diagonal().mean() - matrix.mean())
     share = weights / weights.sum()
@@ -423,7 +424,7 @@ def total_variance(matrix: Array, weights: Array | None) -> float:
 
 
 def kernel_ridge(matrix: Array, weights: Array | None, regularization: float) -> float:
-    """Return the ridge in feature space, or raise an error if all kernel values are equal."""
+    """Return the absolute ridge in feature space; reject kernel values that are all equal."""
     variance = total_variance(matrix, weights)
     largest = float(np.abs(matrix.diagonal()).max())
     if variance < -1e-8 * largest:
@@ -440,18 +441,18 @@ def kernel_ridge(matrix: Array, weights: Array | None, regularization: float) ->
 
 
 def _rounding(matrix: Array) -> float:
-    """Return the size of the kernel values' rounding error, which acts as an extra feature."""
+    """Return the size of the rounding error in kernel values, which acts as an extra feature."""
     return float(EPSILON * np.sqrt(len(matrix)) * np.abs(matrix.diagonal()).max())
 
 
 def require_fine(matrix: Array, dtype: type[np.floating]) -> None:
-    """Reject kernel values whose feature-space variance would be lost to rounding in `dtype`."""
+    """Reject kernel values whose variance in feature space would be lost to rounding in `dtype`."""
     variance, largest = total_variance(matrix, None), float(matrix.diagonal().max())
     _require_fine(variance, largest, _rounding(matrix), dtype)
 
 
 def require_fine_rows(X: Floats) -> None:
-    """Reject rows that would lose their variance to rounding when rotated."""
+    """Reject rows whose variance would be lost to rounding when they are rotated."""
     _, _, variance = centred(X, None)
     largest = float(np.einsum("ij,ij->i", X, X, dtype=np.float64).max())
     _require_fine(variance, largest, 0.0, X.dtype.type)
@@ -460,7 +461,7 @@ def require_fine_rows(X: Floats) -> None:
 def _require_fine(
     variance: float, largest: float, rounding: float, dtype: type[np.floating]
 ) -> None:
-    if variance <= PIVOT_TOLERANCE**2 * largest:  # a map accepts equal rows
+    if variance <= PIVOT_TOLERANCE**2 * largest:  # kernel maps accept rows that are all equal
         return
     of_features = float(np.finfo(dtype).eps) * np.sqrt(largest / variance)
     if rounding > COARSE_VARIANCE * variance or of_features > COARSE_VARIANCE:
@@ -468,17 +469,18 @@ def _require_fine(
 
 
 def _rounded(largest: float, variance: float, regularization: float | None = None) -> ValueError:
-    which, remedy = "to tell rows apart", ""
+    which, remedy = "to tell rows apart", "centre X first or change the kernel's parameters"
     if regularization is not None:
-        which, remedy = f"for regularization={regularization:g}", " or raise regularization"
+        which = f"for regularization={regularization:g}"
+        remedy = "centre X first, change the kernel's parameters or raise regularization"
     return ValueError(
         f"kernel values of up to {largest:.3g} with a variance of {variance:.3g} in feature space "
-        f"are too coarse {which}; centre X first, change the kernel's parameters{remedy}"
+        f"are too coarse {which}; {remedy}"
     )
 
 
 def not_definite(regularization: float) -> ValueError:
-    """Make the error for a kernel matrix that has no Cholesky factor."""
+    """Create the error for a kernel matrix that has no Cholesky factor."""
     return ValueError(
         f"the kernel matrix is not positive definite at regularization={regularization:g}; use a "
         "positive definite kernel such as 'rbf', other kernel parameters, or a larger "
@@ -487,17 +489,18 @@ def not_definite(regularization: float) -> ValueError:
 
 
 def move_origin(matrix: Array, weights: Array | None, variance: float) -> Array | None:
-    """Move the origin of feature space close to the mean of the rows, in place.
+    """Move the origin of feature space close to the mean of the rows, by changing the matrix.
 
     The statistics do not depend on the origin, but a large part common to all kernel values would
-    reduce precision. A small constant feature remains, so that the matrix is regular. `variance` is
-    trace(S_T) / N; nothing happens unless it is small compared with the kernel values.
+    reduce precision. A small constant feature remains, so that the matrix is regular. The matrix
+    stays as it is unless `variance`, trace(S_T) / N, is small compared with the kernel values.
 
     Returns
     -------
     means : array of shape (N,) or None
-        The number subtracted from all kernel values of each row. Coefficients of a subspace sum to
-        zero, so the move only shifts its origin, by ``coefficients' means``.
+        For each row, the number subtracted from all its kernel values. The coefficients of each
+        axis sum to zero, so the move only shifts the origin of a subspace, by
+        ``coefficients' means``.
     """
     share = np.full(len(matrix), 1 / len(matrix)) if weights is None else weights / weights.sum()
     if share @ matrix.diagonal() <= 10 * variance:
@@ -514,7 +517,7 @@ def move_origin(matrix: Array, weights: Array | None, variance: float) -> Array 
 
 @dataclass(frozen=True)
 class FeatureFactor:
-    """A factor that solves divisions with any solver, using exact features of a kernel matrix.
+    """A factor that applies any solver to exact features of a kernel matrix.
 
     Attributes
     ----------
@@ -531,9 +534,9 @@ class FeatureFactor:
     triangle: Array
 
     def solve(
-        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = True
+        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = EVERY
     ) -> Subspace:
-        """Solve one division in the features, and express the result in terms of kernel values."""
+        """Solve one division on the features, and express the axes by kernel values."""
         found = self.inner.solve(groups, n_components, leave_out=leave_out)
         coefficients = np.zeros((len(groups), len(found.eigenvalues)))
         coefficients[self.pivots] = linalg.triangular_inverse(self.triangle).T @ found.coefficients
@@ -543,11 +546,11 @@ class FeatureFactor:
 def features_of(
     matrix: Array, weights: Array | None, regularization: float
 ) -> tuple[Array, Ints, Array]:
-    """Compute exact features of a kernel matrix, overwriting it, with their pivots and triangle."""
+    """Compute exact features of a kernel matrix, their pivots and triangle; this overwrites it."""
     ridge = kernel_ridge(matrix, weights, regularization)
     diagonal = matrix.diagonal().copy()
     features, pivots, triangle, _ = linalg.feature_factor(matrix, FEATURE_TOLERANCE)
-    # Features dropped as rounding must be negligible next to the ridge.
+    # The features that were dropped as rounding must be negligible compared with the ridge.
     left = np.maximum(diagonal - np.einsum("ij,ij->i", features, features), 0.0)
     if left.sum() > 0.1 * ridge:
         raise _rounded(diagonal.max(), ridge / regularization, regularization)

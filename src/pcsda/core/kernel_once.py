@@ -1,8 +1,8 @@
-"""Solving one division of a kernel matrix, with the left-out rows placed last in its factor.
+"""Solving one division of a kernel matrix, with the rows to leave out moved to its end.
 
-Leaving rows out needs the diagonal of ``R = (Kx + eps I)^-1``. Entry i needs column i of the
-inverse factor, from row i down. So for the last m rows it is enough to invert the last m x m
-block, which takes ``m^3/3`` operations instead of ``N^3/3``.
+Leaving rows out needs the diagonal of ``R = (Kx + eps I)^-1``. Entry i of the diagonal needs column
+i of the inverse factor, from row i down. So for the last m rows it is enough to invert the last
+m x m block, which takes ``m^3/3`` operations instead of ``N^3/3``.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import numpy as np
 from . import linalg
 from .gram import GramFactor, of_kernel
 from .linalg import Array, Ints
-from .loo import Leave, leave_of
+from .loo import EVERY, Leave
 from .subspace import Subspace
 
-# Up to this share of the rows, moving them last takes less time than it saves.
+# If more than this share of the rows is left out, moving them takes more time than it saves.
 MOST_LAST = 0.9
 
 
 @dataclass(frozen=True)
 class KernelOnce:
-    """Solver for one division of a kernel matrix; it overwrites the matrix.
+    """A factor for one division of a kernel matrix; it overwrites the matrix.
 
     Attributes
     ----------
@@ -37,31 +37,30 @@ class KernelOnce:
     weights: Array | None = None
 
     def solve(
-        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = True
+        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = EVERY
     ) -> Subspace:
-        """Solve one division in ``N^3/3 + 2 N^2 (K + 1)``, plus ``m^3/3`` to leave m rows out."""
-        leave = leave_of(leave_out)
-        if leave is None or leave.rows is None or leave.together is not None:
+        """Solve one division and leave m rows out in ``N^3/3 + 2 N^2 (K + 1) + m^3/3`` operations.
+
+        Without rows to leave out, the last term is absent; if they are most of the rows, m is N.
+        """
+        rows = None if leave_out is None or leave_out.together is not None else leave_out.rows
+        if leave_out is None or rows is None or len(rows) > MOST_LAST * len(groups):
             return self._factor(self.weights).solve(groups, n_components, leave_out=leave_out)
-        size, last = len(groups), len(leave.rows)
-        if last > MOST_LAST * size:
-            return self._factor(self.weights).solve(groups, n_components, leave_out=leave)
-        places = exchange(leave.rows, size)
+        places = exchange(rows, len(groups))
         apply_exchange(self.matrix, places)
         weights = None if self.weights is None else self.weights[places]
-        moved = replace(leave, rows=places[leave.rows])
-        factor = replace(self._factor(weights), n_last=last)
+        factor = replace(self._factor(weights), n_last=len(rows))
+        moved = replace(leave_out, rows=places[rows])
         found = factor.solve(groups[places], n_components, leave_out=moved)
-        left = None if found.left is None else replace(found.left, rows=leave.rows)
+        left = None if found.left is None else replace(found.left, rows=rows)
         return replace(found, coefficients=found.coefficients[places], left=left)
 
     def _factor(self, weights: Array | None) -> GramFactor:
-        made = next(of_kernel(self.matrix, [self.regularization], weights))
-        return replace(made, spend=True)
+        return replace(next(of_kernel(self.matrix, [self.regularization], weights)), spend=True)
 
 
 def exchange(rows: Ints, size: int) -> Ints:
-    """Return an order of all rows that puts the given ones last by swapping pairs."""
+    """Return an order of `size` rows that swaps pairs so that the given rows come last."""
     places = np.arange(size)
     edge = size - len(rows)
     early = rows[rows < edge]
@@ -71,7 +70,7 @@ def exchange(rows: Ints, size: int) -> Ints:
 
 
 def apply_exchange(matrix: Array, places: Ints) -> None:
-    """Overwrite a square matrix with ``matrix[places][:, places]``; `places` only swaps pairs."""
+    """Overwrite a square matrix with ``matrix[places][:, places]``; `places` must swap pairs."""
     moved = np.flatnonzero(places != np.arange(len(places)))
     step = min(linalg.cache_rows(len(matrix)), len(matrix))
     for start in range(0, len(matrix), step):

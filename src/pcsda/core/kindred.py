@@ -1,15 +1,16 @@
-"""Labels that share two covariances: one for rows within a label, and one between labels.
+"""Labels that share two covariances: Phi_w within labels, and Phi_b between labels.
 
-A label's mean is drawn from N(c, Phi_b), and its rows from N(mean, Phi_w) (MATH 18). Given n rows,
-the label's mean has a posterior. A new row is scored by the ratio of two predictive densities: the
-label's, and a stranger's, N(c, Phi_b + Phi_w). On axes where Phi_w is the identity and Phi_b is
-diagonal with entries v, both factorise over the axes:
+The model draws each label's mean from N(c, Phi_b), and the label's rows from N(mean, Phi_w)
+(MATH 18). The n known rows of a label determine a posterior distribution of the mean. A new row is
+scored by the ratio of two predictive densities: that of the label, and that of a stranger,
+N(c, Phi_b + Phi_w). On axes where Phi_w is the identity and Phi_b is diagonal with entries v, both
+densities factorise over the axes:
 
-    stranger:              mean 0,                 variance 1 + v
-    label, mean z, n rows: mean z n v / (1 + n v), variance 1 + v / (1 + n v)
+    stranger:                       mean 0,                 variance 1 + v
+    label of n rows with mean z:    mean z n v / (1 + n v), variance 1 + v / (1 + n v)
 
-The axes span the PCSDA subspace with the labels as subclasses. It is the same for every label, so a
-row is projected only once.
+The axes span the PCSDA subspace with the labels as subclasses. The subspace is the same for every
+label, so each row is projected only once.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from .labelled import LabelSums
 from .linalg import Array, Floats, SingularMatrixError
 from .student import energy
 
-# Scores are finished in parts of about this many bytes, which fit in the cache.
+# Scores are computed in parts of about this many bytes, which fit in the cache.
 CACHE_BYTES = 1 << 20
-# If too few labels have two rows, the covariance within labels is assumed to have this share of the
-# total variance, and at most the second share on each axis.
+# If too few labels have two rows, Phi_w is assumed: it has the share WITHIN of the total variance,
+# and at most the share MOST_WITHIN on each axis.
 WITHIN, MOST_WITHIN = 0.3, 0.95
-# Rows drawn to calibrate on, because that covariance may be far off: the standard deviation of the
-# logarithm of their spread, and the share of them that are as far from their label as strangers.
+# An assumed Phi_w may be far off, so the rows drawn for the calibration vary: the standard
+# deviation of the logarithm of their spread, and the share of rows drawn as strangers.
 UNSURE, FAR_OFF = 0.3, 0.15
 
 
 def ledoit_wolf(scatter: Array, fourth: float, count: float) -> float:
-    """Return the Ledoit-Wolf weight for shrinking towards the identity, for rows with mean zero.
+    """Return the Ledoit-Wolf weight for shrinkage toward the identity, for rows with mean zero.
 
     Parameters
     ----------
@@ -54,7 +55,7 @@ def ledoit_wolf(scatter: Array, fourth: float, count: float) -> float:
 
 @dataclass(frozen=True)
 class Kindred:
-    """Both covariances, on axes where the within-label covariance is the identity.
+    """Both covariances, on axes where Phi_w, the covariance within labels, is the identity.
 
     Attributes
     ----------
@@ -62,7 +63,7 @@ class Kindred:
         c, the mean of the label means.
     axes : array of shape (r, q)
     values : array of shape (q,)
-        Variances v between labels on the axes.
+        Variances v between labels, on the axes.
     scale : float
         ``Phi_w = scale (S_w + ridge I)``.
     means : array of shape (C, q)
@@ -80,10 +81,11 @@ class Kindred:
 
     @classmethod
     def assumed(cls, sums: LabelSums) -> Kindred:
-        """Assume a within-label covariance, because labels with one row do not reveal it.
+        """Assume a covariance within labels, because labels with one row do not show it.
 
-        It is the scaled square root of the total covariance: a label's rows spread along the axes
-        on which labels differ, but more evenly. The total is shrunk by the Ledoit-Wolf rule.
+        The assumption is the scaled square root of the total covariance: rows of a label vary along
+        the axes on which labels differ, but more evenly. The total covariance is shrunk by the
+        Ledoit-Wolf rule.
 
         Raises
         ------
@@ -109,15 +111,15 @@ class Kindred:
 
     @classmethod
     def fit(cls, sums: LabelSums, ridge: float, *, strict: bool = True) -> Kindred:
-        """Fit the covariances with one eigendecomposition and products with the means.
+        """Fit both covariances with one eigendecomposition.
 
-        The between-label covariance is shrunk on these axes by the Ledoit-Wolf rule. If labels
-        differ no more than their rows do, it is zero, or an error if `strict`.
+        The covariance between labels is shrunk on the axes by the Ledoit-Wolf rule. If labels
+        differ no more than their rows do, it is zero, or an error with `strict`.
 
         Raises
         ------
         SingularMatrixError
-            If no label has two rows, or, if `strict`, labels differ no more than their rows do.
+            If no label has two rows, or, with `strict`, if labels differ no more than their rows.
         """
         sums.require_spread()
         means, size = sums.everybody, sums.means.shape[1]
@@ -138,19 +140,18 @@ class Kindred:
 
     def project(self, rows: Array) -> Array:
         """Return the coordinates of rows on the axes."""
-        z: Array = (rows - self.centre) @ self.axes
-        return z
+        return (rows - self.centre) @ self.axes
 
     @property
     def law(self) -> Predictive:
-        """The predictive distributions, for scoring."""
+        """The predictive distributions by which rows are scored."""
         return Predictive(self.values, self.tail)
 
 
 def principal(rows: Array, factor: Array) -> tuple[Array, Array]:
     """Return the variances of centred rows in descending order, and the corresponding axes.
 
-    The axes are columns, orthonormal under the covariance whose Cholesky factor is given.
+    The axes are columns, orthonormal with respect to the covariance whose Cholesky factor is given.
     """
     count, size = rows.shape
     wide = size > count
@@ -175,7 +176,9 @@ class Predictive:
     Attributes
     ----------
     values : array of shape (q,)
+        Variances v between labels.
     tail : float
+        Degrees of freedom.
     """
 
     values: Array
@@ -184,33 +187,30 @@ class Predictive:
     def expected(self, means: Array, counts: Array) -> Array:
         """Return the labels' posterior means (C, q), given the means of their rows."""
         shrunk = counts[:, None] * self.values
-        found: Array = means * (shrunk / (1 + shrunk))
-        return found
+        return means * (shrunk / (1 + shrunk))
 
     def variances(self, counts: Array) -> Array:
         """Return the variances (C, q) of a new row about its label's posterior mean."""
-        found: Array = 1 + self.values / (1 + counts[:, None] * self.values)
-        return found
+        return 1 + self.values / (1 + counts[:, None] * self.values)
 
     def draw(self, means: Array, counts: Array, rng: np.random.Generator) -> Array:
-        """Simulate a new row for each label, with a random spread because the spread is assumed.
+        """Draw a new row for each label, with a random spread because Phi_w is only assumed.
 
-        Some rows are drawn as a stranger's, so that no ratio is strong evidence against a label.
+        Some rows are drawn as if from strangers, so that the calibration takes no ratio as strong
+        evidence against a label.
         """
         noise = rng.standard_normal(means.shape)
         strange = np.sqrt(1 + self.values) * noise
         noise *= np.exp(UNSURE * rng.standard_normal((len(means), 1)))
         near = self.expected(means, counts) + np.sqrt(self.variances(counts)) * noise
-        rows: Array = np.where(rng.random((len(means), 1)) < FAR_OFF, strange, near)
-        return rows
+        return np.where(rng.random((len(means), 1)) < FAR_OFF, strange, near)
 
     def outside(self, z: Floats) -> Array:
-        """Return the rows' squared distances from the centre under a stranger's distribution."""
-        square: Array = (z * z) @ (1 / (1 + self.values)).astype(z.dtype)
-        return square
+        """Return the squared Mahalanobis distances of rows under a stranger's distribution."""
+        return (z * z) @ (1 / (1 + self.values)).astype(z.dtype)
 
     def ratios(self, z: Floats, labels: Places, slope: float = 1.0, offset: float = 0.0) -> Array:
-        """Return the rows' calibrated log ratios (n, C) for all labels, in the rows' precision."""
+        """Return calibrated log ratios (n, C) of rows for all labels, in the rows' precision."""
         outside = slope * energy(self.outside(z), len(self.values), self.tail) + offset
         found: Array = labels.rows(z) @ labels.vectors.T
         part = max(1, CACHE_BYTES // max(found[:1].nbytes, 1))
@@ -226,7 +226,7 @@ class Predictive:
         return found
 
     def places(self, means: Array, counts: Array) -> Places:
-        """Prepare labels for scoring by `ratios`."""
+        """Prepare labels for :meth:`ratios`, given the means and counts of their rows."""
         sizes, which = np.unique(counts, return_inverse=True)
         variances, expected = self.variances(sizes), self.expected(means, counts)
         pulls = expected / variances[which]
@@ -238,7 +238,7 @@ class Predictive:
         else:
             power, scale = 0.5 * (self.tail + len(self.values)), 1 / (self.tail - 2)
             factors, last = np.exp(-volumes / power), 1 + scale * lengths
-        # Squared coordinates are combined for each label size, or kept if sizes outnumber axes.
+        # Squared coordinates are summed once for each label size, unless sizes outnumber axes.
         few = len(sizes) <= len(self.values)
         precisions = (scale / variances).T if few else np.eye(len(self.values))
         squares = np.eye(len(sizes))[which] if few else scale / variances[which]
@@ -250,18 +250,19 @@ class Predictive:
 class Places:
     """Labels prepared so that a single matrix product of rows and labels gives all scores.
 
-    With heavy tails the product is ``1 + square / (tail - 2)`` times a factor for the label's
-    volume, so that the whole energy is a multiple of the product's logarithm. With Gaussian tails
-    the product is half the square minus the log ratio of the volumes.
+    Let square be the squared Mahalanobis distance of a row from a label. With heavy tails, the
+    product is ``1 + square / (tail - 2)`` times a factor for the volume of the label, so that the
+    negative log density is a multiple of the product's logarithm. With Gaussian tails, the product
+    is half of square minus the log ratio of the volumes.
 
     Attributes
     ----------
     vectors : array of shape (C, q + U + 1)
-        Weights for a row's coordinates and for their combined squares, followed by a constant.
+        Weights of a row's coordinates and of their combined squares, and a constant.
     precisions : array of shape (q, U)
         Weights that combine a row's squared coordinates.
     factors : array of shape (C,)
-        Smallest value that the product can take for each label.
+        Smallest value of the product for each label, reached at a square of zero.
     volumes : array of shape (C,)
         Log volume ratio of each label.
     power : float or None
@@ -275,7 +276,7 @@ class Places:
     power: float | None
 
     def rows(self, z: Floats) -> Floats:
-        """Append squares and a one to each row, ready for the product with `vectors`."""
+        """Append combined squares and a one to each row, for the product with `vectors`."""
         found: Floats = np.empty((len(z), self.vectors.shape[1]), z.dtype)
         found[:, : z.shape[1]], found[:, -1] = z, 1
         np.matmul(z * z, self.precisions, out=found[:, z.shape[1] : -1])
@@ -287,7 +288,7 @@ class Places:
         return replace(self, **{name: getattr(self, name).astype(np.float32) for name in names})
 
     def one(self, place: int) -> Places:
-        """Keep only one label."""
+        """Return only the label at `place`."""
         here = slice(place, place + 1)
         names = ("vectors", "factors", "volumes")
         return replace(self, **{name: getattr(self, name)[here] for name in names})

@@ -1,4 +1,8 @@
-"""Fitting labels that share two covariances: folds of strangers, ridge, tails, calibration."""
+"""Fitting labels that share two covariances (MATH 18).
+
+Labels are left out in folds and scored as strangers. These scores, and those of rows left out of
+their own labels, determine the ridge, the tails and the calibration.
+"""
 
 from __future__ import annotations
 
@@ -14,37 +18,38 @@ from .linalg import Array, Floats, Ints
 from .pooling import calibrate
 from .student import energy, fit_tail
 
-# Number of folds of labels that act as strangers; with at most this many labels, each is a fold.
+# Number of folds of labels that act as strangers; with at most FEW_LABELS, each label is a fold.
 FOLDS, FEW_LABELS = 10, 40
-# For each fold, one row is left out of each label in this many following folds.
+# With each fold, one row is also left out of each label in this many following folds.
 OWN_FOLDS = 3
-# Rows scored as strangers: at most this many per label, and in total.
+# Largest number of rows scored as strangers, per label and in total.
 ROWS_OF_STRANGER, ROWS_OF_STRANGERS = 10, 5000
-# Number of labels drawn for the strangers, if the calibration does not use them all.
+# Number of labels, drawn at random, for which the calibration uses the scores of strangers.
 DRAWN = 40
-# Ridges to try, relative to Ledoit and Wolf's, in banks of up to this many labels.
+# Ridges to try, relative to that of Ledoit and Wolf, if there are at most MOST_TRIED labels.
 RIDGES, MOST_TRIED = (0.1, 0.3, 1.0, 3.0), 1000
-# With more than this, the spread within labels would be only the ridge.
+# With a larger shrinkage weight, the spread within labels would be only the ridge.
 MOST_SHRINKAGE = 0.999
 
 
 @dataclass(frozen=True)
 class Fold:
-    """A bank without some labels, which act as strangers, and without one row from some others.
+    """A bank without some labels, which act as strangers, and without one row of some others.
 
     Attributes
     ----------
     kindred : Kindred
         Covariances and means of the remaining labels.
     counts : array of shape (L,)
+        Number of rows of each remaining label.
     z : array of shape (n, q)
-        Rows of strangers.
+        Rows of strangers, on the axes.
     identity : array of shape (n,)
-        Identity of each row.
+        Label of each stranger's row.
     own : array of shape (m, q)
-        Rows left out of their own labels.
+        Rows left out of the remaining labels, on the axes.
     of_own : array of shape (m,)
-        Index of each such row's label among the remaining labels.
+        Index of the label of each row in `own`, among the remaining labels.
     """
 
     kindred: Kindred
@@ -55,14 +60,17 @@ class Fold:
     of_own: Ints
 
     def squares(self) -> tuple[Array, Array]:
-        """Return squared distances: strangers from the centre, and own rows from their labels."""
+        """Return squared distances: of strangers from the centre, of own rows from their labels."""
         law = self.kindred.law
         counts = self.counts[self.of_own]
         apart = self.own - law.expected(self.kindred.means[self.of_own], counts)
         return law.outside(self.z), (apart**2 / law.variances(counts)).sum(axis=1)
 
     def views(self, tail: float, rng: np.random.Generator) -> tuple[Array, Array, Array]:
-        """Return log ratios: each stranger's best, strangers for random labels, and own rows."""
+        """Return log ratios: of strangers for their best and for random labels, and of own rows.
+
+        Own rows are scored for their own labels.
+        """
         law = replace(self.kindred.law, tail=tail)
         labels, width = law.places(self.kindred.means, self.counts), len(law.values)
         ratios = law.ratios(self.z, labels)
@@ -84,19 +92,20 @@ class KindredFit:
     sums : LabelSums
     calibration : Calibration
     best : array of shape (n,)
-        Best score of each stranger's row.
+        Highest score of each stranger's row for any label.
     identity : array of shape (n,)
-        Identity of each row.
+        Label of each of these rows.
     own : array of shape (m,)
         Score of each left-out row for its own label.
     n_met : float
         Number of labels that each stranger was scored against.
     loss : float
-        Loss in nats when a logistic function of the score separates left-out rows from the best
-        scores of strangers, which is what a threshold must do.
+        Log-loss, in nats, of a logistic regression that separates the scores of left-out rows from
+        the highest scores of strangers. A threshold must separate these.
     pair_loss : float
-        The same for strangers' scores under randomly drawn labels, which is what a verification
-        must do. It still tells models apart where the best scores of strangers hide known rows.
+        The same for the scores of strangers under random labels, which a verification must
+        separate from those of left-out rows. This loss still distinguishes models when the highest
+        scores of strangers overlap with those of known rows.
     """
 
     kindred: Kindred
@@ -123,7 +132,7 @@ def fit_kindred(
 ) -> KindredFit:
     """Fit both covariances, and calibrate the scores on left-out labels and rows.
 
-    Labels are left out in folds, and everything but the ridge is fitted without them.
+    Labels are left out in folds. Everything but the ridge is fitted without them.
 
     Parameters
     ----------
@@ -132,16 +141,17 @@ def fit_kindred(
         Label of each row, or -1 for a background row. Each background row counts as a separate
         label with one row. Background rows are not left out as strangers, because it is unknown
         which of them belong together.
+    rng : Generator
     ridge : float, optional
-        The absolute ridge. The default is the ridge from Ledoit-Wolf shrinkage within labels, or
-        the multiple of it that separates left-out rows from strangers best. It must be given, but
-        is not used, if the spread is assumed (:func:`spread_unknown`).
+        The absolute ridge. The default is the multiple of the ridge from Ledoit-Wolf shrinkage
+        within labels that best separates left-out rows from strangers. If the spread within labels
+        is assumed (:func:`spread_unknown`), a ridge must be given but has no effect.
     ridges : sequence of float, optional
-        The multiples to try: by default `RIDGES`, or 1 if labels are many.
+        The multiples to try: by default `RIDGES`, or only 1 if there are many labels.
     tails : bool
         Whether to fit the tails to left-out rows; otherwise they are Gaussian.
     steps : function of folds and their number
-        Called to report progress.
+        Returns the same folds, and reports progress.
 
     Raises
     ------
@@ -157,30 +167,27 @@ def fit_kindred(
         assert ridge is not None
         folds = list(steps(_folds(known, sums, fold, parts, None, rng), n_folds))
         return _settled(sums, folds, ridge, tails, rng)
-    absolute = [ridge]
-    if ridge is None:
+    if ridge is not None:
+        absolute = [ridge]
+    else:
         share = min(ledoit_wolf(sums.scatter, fourth, len(known.rows)), MOST_SHRINKAGE)
         usual = share / (1 - share) * float(sums.scatter.trace()) / len(sums.scatter)
         tried = RIDGES if len(known.counts) <= MOST_TRIED else (1.0,)
         absolute = [times * usual for times in ridges or tried]
     seed = int(rng.integers(2**31))
-    best = None
-    for number, one in enumerate(absolute):
-        assert one is not None
+    found: list[KindredFit] = []
+    for one in absolute:
         again = np.random.default_rng(seed)  # the same strangers for all ridges
         made = _folds(known, sums, fold, parts, one, again)
-        folds = list(steps(made, n_folds) if number == 0 else made)
-        found = _settled(sums, folds, one, tails, again)
-        if best is None or found.loss < best.loss:
-            best = found
-    assert best is not None
-    return best
+        folds = list(made if found else steps(made, n_folds))
+        found.append(_settled(sums, folds, one, tails, again))
+    return min(found, key=lambda fit: fit.loss)
 
 
 def _settled(
     sums: LabelSums, folds: Sequence[Fold], ridge: float, tails: bool, rng: np.random.Generator
 ) -> KindredFit:
-    """Fit the covariances on all rows, taking tails and calibration from the folds."""
+    """Fit the covariances to all rows, and the tails and the calibration to the folds."""
     kindred = Kindred.assumed(sums) if sums.single else Kindred.fit(sums, ridge)
     tail = common_tail(folds, with_own=not sums.single) if tails else np.inf
     views = [one.views(tail, rng) for one in folds]
@@ -203,7 +210,7 @@ def _settled(
 
 
 def _scatters(known: LabelledRows, fold: Ints, n_folds: int) -> tuple[list[Array], float]:
-    """Return the within-label scatter of each fold, and the sum of fourth powers of residuals."""
+    """Return each fold's scatter within labels, and the sum of the residuals' fourth powers."""
     parts, fourth = [], 0.0
     of_rows = fold[known.owner]
     for number in range(n_folds):
@@ -221,9 +228,10 @@ def _folds(
     ridge: float | None,
     rng: np.random.Generator,
 ) -> Iterator[Fold]:
-    """Leave out each fold of labels in turn, together with some rows from the next folds' labels.
+    """Leave out each fold of labels in turn, and with it some rows of labels in the next folds.
 
-    Without a ridge, the within-label covariance is assumed, and the labels' rows are simulated.
+    If `ridge` is None, the covariance within labels is assumed, and the labels' rows are drawn from
+    the model.
     """
     n_folds = len(parts)
     of_rows = fold[known.owner]
@@ -241,14 +249,14 @@ def _folds(
         kindred = Kindred.assumed(rest) if ridge is None else Kindred.fit(rest, ridge)
         strangers = _some(np.flatnonzero(of_rows == number), known.owner, most, rng)
         own, of_own = kindred.project(known.rows[chosen].astype(np.float64)), place[of_own]
-        if ridge is None:  # labels of one row have none to leave out
+        if ridge is None:  # labels with a single row have no row to leave out
             own, of_own = kindred.law.draw(kindred.means, rest.counts, rng), np.arange(len(left))
         z = kindred.project(known.rows[strangers].astype(np.float64))
         yield Fold(kindred, rest.counts, z, known.owner[strangers], own, of_own)
 
 
 def _some(rows: Ints, owner: Ints, most: int, rng: np.random.Generator) -> Ints:
-    """Draw at most `most` rows from each label, for as many labels as there is room for."""
+    """Draw at most `most` rows of each label, and at most a fold's share of all strangers' rows."""
     order = rows[np.lexsort((rng.random(len(rows)), owner[rows]))]
     _, starts, counts = np.unique(owner[order], return_index=True, return_counts=True)
     place = np.arange(len(order)) - np.repeat(starts, counts)
@@ -260,8 +268,8 @@ def _some(rows: Ints, owner: Ints, most: int, rng: np.random.Generator) -> Ints:
 def common_tail(folds: Sequence[Fold], *, with_own: bool = True) -> float:
     """Return the degrees of freedom under which left-out rows are most likely.
 
-    Only the shape matters: distances are taken relative to their mean. Rows left out of their own
-    labels count too, unless `with_own` is False because they were simulated.
+    Only the shape of the distribution matters, so distances are divided by their mean. Rows left
+    out of their own labels count too, unless `with_own` is False because the model drew them.
     """
     width = int(np.median([len(one.kindred.values) for one in folds]))
     squares = [one.squares() for one in folds]

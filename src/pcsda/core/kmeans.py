@@ -1,8 +1,8 @@
 """K-means++ and Lloyd steps, for dense rows or rows known only by their inner products.
 
-Both variants draw and stop like scikit-learn's ``KMeans`` and find the same clusters. Without its
-checks and its loops over rows, a small problem takes half the time. If inner products are given, as
-for wide rows and for kernels, distances need no further products.
+Both variants draw and stop like scikit-learn's ``KMeans`` and find the same clusters. They omit its
+checks and its loops over rows, so that a small problem takes half the time. For wide rows and for
+kernels, the inner products are known already, and distances need no further products.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from scipy import sparse
 
 from .linalg import Array, Ints, over_rows
 
-# Lloyd stops if the squared shift of the centres is below this share of the mean variance.
+# Lloyd steps end if the squared shift of the centres is at most this share of the mean variance.
 TOLERANCE = 1e-4
 MOST_STEPS = 300
-# If at most this share of the rows changed cluster, a step on inner products updates the sums from
-# the last step, so that only a few products are copied.
+# If at most this share of the rows changed cluster, a step on inner products updates the previous
+# sums, which reads only the products of these rows.
 MOST_MOVED = 1 / 8
 SINGLE = np.finfo(np.float32)
 
@@ -42,7 +42,7 @@ class Clusters:
 def kmeans(
     rows: Array, count: int, rng: np.random.RandomState, weights: Array | None = None
 ) -> Clusters | None:
-    """Cluster centred rows with one run of k-means; return None if a cluster loses all its rows."""
+    """Cluster centred rows by one run of k-means; return None if a cluster loses all its rows."""
     norms = np.einsum("ij,ij->i", rows, rows)
     mass = np.ones(len(rows)) if weights is None else weights
     chosen = seeds(lambda places: rows[places] @ rows.T, norms, count, rng, mass)
@@ -58,8 +58,9 @@ def seeds(
 ) -> list[int]:
     """Draw rows as initial centres by greedy k-means++.
 
-    `products` is a function that returns the inner products of given rows with all rows, as a new
-    array; `norms` holds the squared lengths. At least `count` rows must be different.
+    `products` is a function that returns the inner products of given rows with all rows, in a new
+    array. `norms` holds the squared lengths of all rows, and `mass` their weights. At least `count`
+    rows must be different.
     """
     n_rows, trials = len(norms), 2 + int(np.log(count))
 
@@ -90,11 +91,11 @@ def lloyd(
 ) -> Clusters | None:
     """Take Lloyd steps from given centres; return None if a cluster loses all its rows.
 
-    Rows should be centred, or near zero, to keep digits. Each step updates the cluster sums with
-    only the rows that moved, which soon become few.
+    Rows should be centred, or near zero, to keep digits. Each step updates the cluster sums only by
+    the rows that changed cluster, which soon are few.
     """
-    count = len(centres)
-    enough = TOLERANCE * _mean_variance(rows)
+    count, mean = len(centres), rows.mean(axis=0)
+    enough = TOLERANCE * float(np.vdot(rows, rows) / rows.size - mean @ mean / len(mean))
     coarse = Coarse.of(rows)
     labels = nearest_centre(rows, centres, coarse)
     sums = _sums(rows, labels, count, weights)
@@ -114,7 +115,7 @@ def lloyd(
 
 
 def nearest_centre(rows: Array, centres: Array, coarse: Coarse | None = None) -> Ints:
-    """Return the index of each row's nearest centre; `coarse` rows save half of the time."""
+    """Return the index of each row's nearest centre; with `coarse`, this takes half the time."""
     half = 0.5 * np.einsum("ij,ij->i", centres, centres)
     nearest = np.empty(len(rows), dtype=np.intp)
 
@@ -128,28 +129,28 @@ def nearest_centre(rows: Array, centres: Array, coarse: Coarse | None = None) ->
 
 @dataclass(frozen=True)
 class Coarse:
-    """Rows in float32, with their lengths, which limit the rounding error of products."""
+    """Rows in float32, with their lengths, which bound the rounding error of products."""
 
     rows: NDArray[np.float32]
     lengths: Array
 
     @classmethod
     def of(cls, rows: Array) -> Coarse:
-        """Convert rows."""
-        with np.errstate(over="ignore", invalid="ignore"):  # infinite products are in doubt
+        """Convert rows to float32."""
+        with np.errstate(over="ignore", invalid="ignore"):  # infinite products count as doubtful
             single = rows.astype(np.float32)
             return cls(single, np.sqrt(np.einsum("ij,ij->i", single, single)))
 
     def take(self, part: slice) -> Coarse:
-        """Return some of the rows."""
+        """Return a slice of the rows."""
         return Coarse(self.rows[part], self.lengths[part])
 
 
 def closest(rows: Array, centres: Array, half: Array, coarse: Coarse | None = None) -> Ints:
     """Return the index of the centre c with the largest ``x'c - half`` for each row x.
 
-    With `coarse` rows the products are float32, and only rows for which their rounding leaves more
-    than one centre are multiplied again: the result is the same.
+    With `coarse` rows, the products are float32. Rows for which rounding leaves more than one
+    possible centre are multiplied again in float64, so that the result is the same.
     """
     if coarse is None:
         closeness: Array = rows @ centres.T
@@ -164,7 +165,7 @@ def closest(rows: Array, centres: Array, half: Array, coarse: Coarse | None = No
         slack = coarse.lengths * reach + np.abs(half).max()
         slack *= 2 * (rows.shape[1] + 8) * SINGLE.eps
         possible = near >= (near.max(axis=0) - slack - SINGLE.tiny).astype(np.float32)
-    # How many centres are possible, and the number of the only one.
+    # For each row, count the possible centres, and sum their indices: the index if there is one.
     numbers = np.stack([np.ones(len(centres)), np.arange(len(centres))]).astype(np.float32)
     rivals, only = numbers @ possible.astype(np.float32)
     labels: Ints = only.astype(np.intp)
@@ -178,9 +179,9 @@ def closest(rows: Array, centres: Array, half: Array, coarse: Coarse | None = No
 def _sums(
     rows: Array, labels: Ints, count: int, weights: Array | None, left: Ints | None = None
 ) -> Array:
-    """Sum the rows in each cluster, subtracting the rows that `left` it.
+    """Sum the rows of each cluster, and subtract them from the clusters in `left`, if given.
 
-    A sparse product reads each row once. A dense one would multiply it with every cluster.
+    A sparse product reads each row once; a dense product would multiply it with every cluster.
     """
     weight = np.ones(len(rows)) if weights is None else weights
     each = 1 if left is None else 2
@@ -192,12 +193,6 @@ def _sums(
     return total
 
 
-def _mean_variance(rows: Array) -> float:
-    mean = rows.mean(axis=0)
-    flat = rows.ravel()
-    return float(flat @ flat / flat.size - mean @ mean / len(mean))
-
-
 def kmeans_of_products(
     matrix: Array,
     rows: Ints,
@@ -206,14 +201,14 @@ def kmeans_of_products(
     rng: np.random.RandomState,
     weights: Array | None = None,
 ) -> Ints | None:
-    """Cluster a subset of rows with one run of k-means, given the inner products of all rows.
+    """Cluster a subset of rows by one run of k-means, given the inner products of all rows.
 
-    Returns the labels that :func:`kmeans` would find on the rows themselves, which have `width`
-    columns, or None if a cluster loses all its rows.
+    Returns the labels that :func:`kmeans` would find on the rows themselves, or None if a cluster
+    loses all its rows. `width` is the number of columns of the rows.
     """
     norms, mass, share = matrix.diagonal(), np.zeros(len(matrix)), np.zeros(len(matrix))
     mass[rows], share[rows] = 1.0 if weights is None else weights, 1 / len(rows)
-    # Rows without mass are never drawn, so the others need not be copied.
+    # Rows outside the subset have no mass and are never drawn, so the subset need not be copied.
     chosen = seeds(lambda places: matrix[places], norms, count, rng, mass)
     start = (matrix[chosen] - 0.5 * norms[chosen, None])[:, rows].argmax(axis=0)
     enough = float(TOLERANCE * (share @ norms - share @ matrix @ share) / width)
@@ -234,22 +229,22 @@ def kernel_kmeans(
     Parameters
     ----------
     matrix : array of shape (N, N)
-        Kernel matrix; it is read in place.
+        Kernel matrix of all rows; it is not copied.
     rows : array of shape (n,)
-        The rows to divide.
+        Numbers of the rows to cluster.
     start : array of shape (n,)
         Labels 0..K-1 to start from.
     weights : array of shape (n,), optional
     max_iter : int
     enough : float
-        Squared shift of the means at which to stop.
+        Stop if the squared shift of the means is at most this.
 
     Returns
     -------
     labels : array of shape (n,)
         A cluster that loses all its rows is dropped from later steps.
     inertia : float
-        Weighted sum of squared distances to the means, without the contribution of the diagonal.
+        Weighted sum of squared distances to the means, without the kernel's diagonal.
     """
     labels, each = start, np.arange(len(rows))
     weight = np.ones(len(rows)) if weights is None else weights

@@ -1,4 +1,4 @@
-"""Leading directions of large symmetric problems, found by products with blocks of vectors."""
+"""Find the leading directions of large symmetric problems by products with blocks of vectors."""
 
 from __future__ import annotations
 
@@ -7,27 +7,29 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from scipy import linalg as scipy_linalg
 
+from . import linalg
 from .linalg import Array
 
-# A solution has converged if its residual is below this share of its image. Models of folds only
-# provide a slope and an offset, which need fewer digits.
+# A solution has converged if its residual is at most this share of its image. Models of folds serve
+# only to fit a slope and an offset, which need fewer digits.
 SETTLED, SETTLED_FOLD = 1e-10, 1e-3
-# Number of extra directions, which speed up the last ones requested. The basis may have this many
-# blocks, or fill this share of a large space, before dense algebra becomes cheaper.
+# Number of extra directions, which speed up the convergence of the last ones. If the basis has more
+# than BLOCKS blocks and fills more than the share SHARE of the space, dense algebra is faster.
 BESIDE, BLOCKS, SHARE = 6, 30, 0.25
-# Blocks between two solutions in the basis; a fold is nearly solved from the start.
+# Number of blocks added between two solutions in the basis; a fold is nearly solved at the start.
 TURN, TURN_FOLD = 3, 2
-# Problems of up to this size, or with few rows per direction, are solved densely at once.
+# Problems of up to SMALL rows, or of up to FEW rows per direction, are solved densely.
 SMALL, FEW = 400, 12
 
-# Images of a block under each of the forms of a problem.
+# Function of a block of vectors: returns its image under each quadratic form of a problem.
 Images = Callable[[Array], Sequence[Array]]
-# From the forms in a basis: directions, best first, and the mixture of forms they belong to.
+# Function of the forms in a basis: returns directions, best first, and the weights of the forms in
+# the problem that these directions solve.
 Solve = Callable[[list[Array]], tuple[Array, Sequence[float]]]
 
 
 def pays(size: int, count: int) -> bool:
-    """Return whether so few directions are requested that a growing basis pays off."""
+    """Return whether so few directions are wanted that a growing basis is faster."""
     return size > SMALL and size > FEW * (count + BESIDE)
 
 
@@ -36,16 +38,17 @@ def leading(
 ) -> Array | None:
     """Find the `count` leading orthonormal directions of a problem, as columns.
 
-    Starting from `near`, the solution of a similar problem, saves most of the steps: a fold starts
-    from the axes for all rows, and stops at the looser tolerance `SETTLED_FOLD`.
-
     The problem combines symmetric forms that are available only as products with blocks of vectors.
     It is solved in an orthonormal basis that grows block by block from the residual (block Krylov
-    with full reorthogonalisation). Cost: ten to thirty products with ``count + 6`` vectors, more if
-    many directions are nearly as good as the last one requested. Returns None if the solution is
-    not found in a basis that spans a quarter of the space.
+    with full reorthogonalisation). Cost: ten to thirty products with ``count + 6`` vectors, or more
+    if many directions are nearly as good as the last one. Returns None if the basis becomes too
+    large before the solution is found.
+
+    The search may start from `near`, the axes of a similar problem, which saves most of the steps.
+    A fold starts from the axes for all rows, and the search then stops at the looser tolerance
+    `SETTLED_FOLD`.
     """
-    rng = np.random.default_rng(0)  # any start will do; a fixed one reproduces the digits
+    rng = np.random.default_rng(0)  # any start works; a fixed one gives reproducible digits
     start = rng.standard_normal((size, count + BESIDE))
     if near is not None:
         start[:, : near.shape[1]] = near[:, : start.shape[1]]
@@ -67,7 +70,7 @@ def leading(
             part[:, block] = new
         known = basis[:, :used]
         forms = [_extended(form, known.T @ new) for form, new in zip(forms, added, strict=True)]
-        if number % turn_after:  # the last image extends the basis as well as the residual
+        if number % turn_after:  # the last image extends the basis as well as the residual would
             fresh = _outside(known, _mixed(mixture, added))
             continue
         turn, mixture = solve(forms)
@@ -81,7 +84,7 @@ def leading(
 
 
 def _mixed(mixture: Sequence[float], parts: Sequence[Array]) -> Array:
-    """Return the weighted sum of the parts, one for each quadratic form."""
+    """Return the sum of the parts, one for each quadratic form, weighted by `mixture`."""
     total = mixture[0] * parts[0]
     for weight, part in zip(mixture[1:], parts[1:], strict=False):
         total += weight * part
@@ -111,12 +114,9 @@ def _outside(basis: Array, block: Array) -> Array:
 def top_eigenvectors(
     product: Callable[[Array], Array], size: int, count: int, near: Array | None = None
 ) -> Array | None:
-    """Find leading eigenvectors of a symmetric matrix, given its product with vector blocks."""
+    """Find the leading eigenvectors of a symmetric matrix, given its product with blocks."""
 
     def solve(forms: list[Array]) -> tuple[Array, Sequence[float]]:
-        small = len(forms[0])
-        window = [max(small - count - BESIDE, 0), small - 1]
-        _, turn = scipy_linalg.eigh(forms[0], subset_by_index=window, check_finite=False)
-        return turn[:, ::-1], [1.0]
+        return linalg.top_eigenvectors(forms[0], min(count + BESIDE, len(forms[0]))), [1.0]
 
     return leading(lambda block: [product(block)], solve, size, count, near)

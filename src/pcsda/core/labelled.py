@@ -1,4 +1,4 @@
-"""Rows grouped by label: their counts, means and scatter, with rows added or left out."""
+"""Counts, means and scatter of labelled rows, with updates for added and removed rows."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from . import linalg
 from .linalg import Array, Floats, Ints, SingularMatrixError
 from .scatter import group_means
 
-# The spread within labels is estimated if this many labels have two rows or more.
+# If at least this many labels have two rows or more, the spread within labels is estimated.
 ENOUGH_REPEATED = 10
 
 
 def spread_unknown(counts: Array | Ints) -> bool:
     """Return whether so few labels have two rows that the spread within labels is unknown.
 
-    The others share the spread of those that have, however many they are.
+    If enough labels have two rows, all labels share the spread of these, whatever their number.
     """
     return bool(np.median(counts) < 2 and np.sum(counts > 1) < ENOUGH_REPEATED)
 
@@ -66,12 +66,12 @@ class LabelSums:
 
     @property
     def noise(self) -> float:
-        """Mean of 1/n over identities: how much a mean varies, relative to a single row."""
+        """Mean of 1/n over labels and background rows: a mean's variance relative to a row's."""
         count = len(self.counts) + len(self.others)
         return (float((1 / self.counts).sum()) + len(self.others)) / count
 
     def placed(self, places: Sequence[int | None]) -> LabelSums:
-        """Reorder the labels, given their old positions; None marks a new label without rows."""
+        """Reorder the labels, given the old position of each; None adds a label without rows."""
         if places == list(range(len(self.counts))):
             return self
         old = np.array([-1 if place is None else place for place in places])
@@ -157,11 +157,13 @@ class LabelledRows:
 
     def residuals(self, chosen: Ints) -> Array:
         """Return the chosen rows minus their label means."""
-        apart: Array = self.rows[chosen] - self.means[self.owner[chosen]]
-        return apart
+        return self.rows[chosen] - self.means[self.owner[chosen]]
 
     def without(self, chosen: Ints, scatter: Array) -> LabelSums:
-        """Return the statistics without one row per label, given the scatter that includes them."""
+        """Return the statistics without the chosen rows, at most one per label.
+
+        `scatter` is the scatter within labels with these rows.
+        """
         apart, of_own = self.residuals(chosen), self.owner[chosen]
         size = self.counts[of_own][:, None]
         means, counts = self.means.copy(), self.counts.copy()
@@ -171,7 +173,7 @@ class LabelledRows:
         return LabelSums(counts, means, scatter - weighted.T @ weighted, self.others)
 
     def some(self, labels: Ints, turn: int) -> Ints:
-        """Choose one row from each label that has at least two; each `turn` gives another row."""
+        """Choose one row of each label that has at least two; each `turn` gives another row."""
         order = np.argsort(self.owner, kind="stable")
         sizes = self.counts.astype(np.intp)
         starts = np.cumsum(sizes) - sizes

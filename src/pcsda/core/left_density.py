@@ -1,9 +1,10 @@
 """Log densities of left-out rows under classes estimated without them (MATH 8).
 
-The subspace has already been fitted without the row. Here its residual is also removed from its
-class covariance, by a rank-one downdate, or a rank-s downdate for a block of s rows, with the
-shrinkage target fixed. If positives are few, their covariance is rebuilt without the row instead,
-because the residuals of the others depend on it. Constants common to both classes are omitted.
+A left-out row has already been projected by a subspace fitted without it. Here the row's residual
+is also removed from the covariance of its class, by a rank-one downdate, or a rank-s downdate for a
+block of s rows; the shrinkage target stays fixed. If positives are few, their covariance is instead
+estimated anew without the row, because the other positives' residuals depend on the row. Constants
+common to both classes are omitted.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from . import linalg
 from .linalg import Array, Ints
 from .loo import ALONE, SMALLEST_GAP, LeftOut
-from .student import energy, fit_tail, log_sum_exp, log_volume
+from .student import energy, log_sum_exp, log_volume
 from .together import stacks_of
 
 # Up to this many positives, a left-out positive changes the others' residuals noticeably.
@@ -50,10 +51,11 @@ class Spread:
     def log_density_without(
         self, offsets: Array, rows: Array, mass: Array, divisor: float | None = None
     ) -> Array:
-        """Return the log density at offsets (n, s, C, d), with the rows (n, s, d) left out.
+        """Return the log density at offsets (n, s, C, d), with the residuals `rows` left out.
 
-        Each of the n blocks of s rows is removed from the covariance. `mass` is the weight of each
-        row, zero if it belongs to the other class; `divisor` is the remaining strength.
+        `rows` has shape (n, s, d): for each of n blocks, its s rows are removed from the
+        covariance. `mass` is the weight of each row, zero if the row belongs to the other class.
+        `divisor` is the strength after removal; by default, the strength minus the block's weight.
         """
         scaled = (rows @ self.white.T) * np.sqrt(mass / self.strength)[..., None]
         values, vectors = np.linalg.eigh(np.eye(rows.shape[1]) - scaled @ scaled.swapaxes(1, 2))
@@ -82,8 +84,8 @@ def log_ratio(
 ) -> Array:
     """Return the log density ratio of each left-out row.
 
-    A negative's own subclass uses the mean and weight without that row; the other subclasses keep
-    their means and weights from the full fit.
+    For a negative, the mean and weight of its own subclass are those without the row; the other
+    subclasses keep the means and weights of the full fit.
 
     Parameters
     ----------
@@ -92,8 +94,8 @@ def log_ratio(
     log_weights : array of shape (C,)
     left : LeftOut
     counts : array of shape (K + 1,) or None
-        Group sizes. None if the centres are not the subclass means: then no centre depends on the
-        row, and the divisor of the negative covariance is fixed.
+        Group sizes, or None if the centres are not the subclass means. Then no centre depends on
+        the row, and the divisor of the negative covariance is fixed.
     """
     inside = log_inside(positive, left)
     if counts is not None:
@@ -117,7 +119,7 @@ def log_ratio(
 
 
 def log_inside(positive: Spread, left: LeftOut) -> Array:
-    """Return the log density of left-out rows under the positive class, estimated without them."""
+    """Return the log density of left-out rows under the positive class estimated without them."""
     rest = remaining_positives(positive, left)
     if rest is not None:
         return _inside_few(positive, left, rest)
@@ -127,11 +129,12 @@ def log_inside(positive: Spread, left: LeftOut) -> Array:
 
 
 def about_all(left: LeftOut) -> LeftOut:
-    """Move the origin from the positive mean without each block to the mean of all positives.
+    """Move the origin of left-out coordinates to the mean of all positives.
 
-    Centres are relative to the mean of all positives. Without a block of positives, that mean is
-    off by their weighted residuals over the total weight. If this were ignored, left-out positives
-    would seem farther from the centres than they are.
+    The coordinates of a block are relative to the positive mean without that block, but the centres
+    are relative to the mean of all positives. The two means differ by the weighted sum of the
+    block's positive residuals over the total weight. If this were ignored, left-out positives would
+    seem farther from the centres than they are.
     """
     own = np.flatnonzero((left.groups == 0) & left.known)
     if len(own) == 0:
@@ -144,16 +147,11 @@ def about_all(left: LeftOut) -> LeftOut:
     return replace(left, coordinates=coordinates)
 
 
-def left_out_tail(negative: Spread, centres: Array, left: LeftOut) -> float:
-    """Fit the degrees of freedom to negatives that are left out of both covariance and mean."""
-    scored, square = left_out_squares(negative, centres, left)
-    return fit_tail(square, len(negative.white), left.mass[scored])
-
-
 def left_out_squares(negative: Spread, centres: Array, left: LeftOut) -> tuple[Ints, Array]:
-    """Return the scored negatives, and their squared distances from centres fitted without them.
+    """Return the numbers of the scored negatives, and their squared Mahalanobis distances.
 
-    A negative that is alone in its subclass is assigned to the nearest other centre.
+    Each distance is from the mean of the negative's subclass without the negative. A negative that
+    is alone in its subclass is compared with the nearest other centre.
     """
     known = np.flatnonzero((left.groups > 0) & left.known)
     share = left.mass[known] / negative.strength
@@ -173,17 +171,17 @@ def left_out_squares(negative: Spread, centres: Array, left: LeftOut) -> tuple[I
 
 @dataclass(frozen=True)
 class Remaining:
-    """The positive class without each of B blocks of positives, on the axes that whiten it.
+    """The positive class without each of B blocks of rows, in coordinates that whiten the class.
 
     Attributes
     ----------
     rows : array of shape (n,)
-        The left-out rows that belong to these blocks.
+        Numbers of the left-out rows in these blocks.
     block : array of shape (n,)
-        Block of each of these rows.
+        Number of each row's block, 0..B-1.
     covariances : array of shape (B, d, d)
     moves : array of shape (B, d)
-        The mean of all positives minus their mean without the block.
+        The mean of all positives minus the mean without the block.
     """
 
     rows: Ints
@@ -193,13 +191,13 @@ class Remaining:
 
 
 def remaining_positives(positive: Spread, left: LeftOut) -> Remaining | None:
-    """Estimate a class of few positives anew without each block; None if they are many or none.
+    """Estimate the positive class without each block, if there are few positives, or return None.
 
-    The left-out residual of a positive is its distance from the mean of the others, so the others'
-    residuals depend on it in turn. With few positives they nearly determine it: of three, each is
-    minus the sum of the other two. So leaving a positive out also changes the others' residuals,
-    and the target of the shrinkage, which is the covariance of all left-out rows. Without
-    `together`, each row is a block.
+    The left-out residual of a positive is taken from the mean of the other positives, so it depends
+    on all of them. With few positives, the other residuals nearly reveal the one left out: of three
+    residuals, each is minus the sum of the other two. So leaving out a positive must also change
+    the other residuals, and the shrinkage target, which is the covariance of all left-out rows. If
+    rows are left out one by one, each positive is a block.
     """
     own = np.flatnonzero((left.groups == 0) & left.known)
     if not 0 < len(own) <= FEW_POSITIVE_ROWS:
@@ -211,14 +209,17 @@ def remaining_positives(positive: Spread, left: LeftOut) -> Remaining | None:
     without = (others * counted[:, :, None]).swapaxes(1, 2) @ others
     prior = positive.strength - mass.sum()
     share = 1 + prior / left.mass[left.known].sum()
-    # On these axes, scatter and prior together are the strength times the identity.
+    # In these coordinates, scatter and prior together are the strength times the identity.
     spread = positive.strength * np.eye(len(positive.white)) - share * (scatter - without)
     strength = np.maximum(prior + counted.sum(axis=1), SMALLEST_GAP)
     return Remaining(rows, block, spread / strength[:, None, None], moves)
 
 
 def _blocks_of(left: LeftOut, own: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return all rows of the blocks that contain the rows `own`, and the blocks of both."""
+    """Return all rows of the blocks that contain rows `own`, their blocks, and the blocks of `own`.
+
+    If rows are left out one by one, each row is a block.
+    """
     if left.together is None:
         each = np.arange(len(own))
         return own, each, each
@@ -228,32 +229,32 @@ def _blocks_of(left: LeftOut, own: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def _inside_few(positive: Spread, left: LeftOut, rest: Remaining) -> Array:
-    """Return log densities under a class of few positives, estimated without each block."""
-    white, width, tail = positive.white, len(positive.white), positive.tail
-    whitened = left.coordinates @ white.T
-    square = np.einsum("ij,ij->i", whitened, whitened)
-    result: Array = log_volume(white) - energy(square, width, tail)
+    """Return log densities under the positive class; `rest` is the class without each block."""
+    white, width = positive.white, len(positive.white)
+    result = positive.log_density(left.coordinates)
     values, vectors = np.linalg.eigh(rest.covariances)
     values = np.maximum(values, SMALLEST_GAP)
     volume = log_volume(white) - 0.5 * np.log(values).sum(axis=1)
     step = max(1, linalg.BLOCK_BYTES // (8 * width**2))
     for start in range(0, len(rest.rows), step):
         rows, block = rest.rows[start : start + step], rest.block[start : start + step]
-        turned = (whitened[rows, None] @ vectors[block])[:, 0]
+        whitened = left.coordinates[rows] @ white.T
+        turned = (whitened[:, None] @ vectors[block])[:, 0]
         square = np.einsum("ij,ij,ij->i", turned, turned, 1 / values[block])
-        result[rows] = volume[block] - energy(square, width, tail)
+        result[rows] = volume[block] - energy(square, width, positive.tail)
     return result
 
 
 def _residuals_without(
     rows: Array, codes: Ints, weight: Array, mass: Array
 ) -> tuple[Array, Array, Array]:
-    """Return the positives' left-out residuals in the model without each block.
+    """Return the left-out residuals that the positives have in the model without each block.
 
-    Row j of block b has the residual ``z_j = x_j - m_b`` from the mean without its block. In the
-    model without block B it is ``x_j - m_Bb``, the residual from the mean without both blocks:
-    ``z_j + ((1 - w_B / W) u_B + (w_B / W) u_b) / (W - w_B - w_b)``, where u_b sums the weighted
-    residuals of a block. Rows of B, and rows that would be alone, have no mass.
+    Row j of block b has the residual ``z_j = x_j - m_b``, where m_b is the mean without block b. In
+    the model without block B, the residual is ``x_j - m_Bb``, where m_Bb is the mean without both
+    blocks: ``z_j + ((1 - w_B / W) u_B + (w_B / W) u_b) / (W - w_B - w_b)``. Here w_b is the weight
+    of a block, W the total weight, and u_b the weighted sum of a block's residuals. Rows of B, and
+    rows that would be alone, have no mass.
 
     Parameters
     ----------
@@ -269,7 +270,7 @@ def _residuals_without(
     residuals : array of shape (B, n, d)
     mass : array of shape (B, n)
     moves : array of shape (B, d)
-        The mean of all positives minus their mean without the block, ``u_B / W``.
+        The mean of all positives minus the mean without the block, ``u_B / W``.
     """
     each = np.bincount(codes, weight)
     sums = np.zeros((len(each), rows.shape[1]))
@@ -285,7 +286,7 @@ def _residuals_without(
 
 
 def _by_block(score: Callable[[Ints], Array], left: LeftOut) -> Array:
-    """Score the rows of all blocks, processing blocks of equal size together."""
+    """Score all rows, processing blocks of equal size together."""
     assert left.together is not None
     result = np.empty(len(left.groups))
     for places in stacks_of(left.together):
@@ -294,7 +295,7 @@ def _by_block(score: Callable[[Ints], Array], left: LeftOut) -> Array:
 
 
 def _blocks_inside(positive: Spread, left: LeftOut, places: Ints) -> Array:
-    """Return log densities under the positive class, estimated without each row's block."""
+    """Return log densities under the positive class without each row's block."""
     own = (left.groups[places] == 0) & left.known[places]
     rows = left.coordinates[places]
     leaving = np.where(own[:, :, None], rows, 0.0), np.where(own, left.mass[places], 0.0)
@@ -309,7 +310,7 @@ def _blocks_outside(
     places: Ints,
     counts: Array | None,
 ) -> Array:
-    """Return log densities under the negative class, estimated without each row's block."""
+    """Return log densities under the negative class without each row's block."""
     groups, residuals = left.groups[places], left.residuals[places]
     own = (groups > 0) & left.known[places]
     leaving = np.where(own[:, :, None], residuals, 0.0), np.where(own, left.mass[places], 0.0)
@@ -330,7 +331,7 @@ def _blocks_outside(
 
 
 def _inside(positive: Spread, left: LeftOut) -> Array:
-    """Return log densities under the positive class; positives are left out of its covariance."""
+    """Return log densities under the positive class, each positive left out of its covariance."""
     white = positive.white
     # One row per axis, so that factors of the samples are contiguous in memory.
     whitened = white @ left.coordinates.T
@@ -347,7 +348,7 @@ def _inside(positive: Spread, left: LeftOut) -> Array:
 def _outside(
     negative: Spread, centres: Array, log_weights: Array, left: LeftOut, counts: Array | None
 ) -> Array:
-    """Return log densities under the negative class; negatives are left out of its covariance."""
+    """Return log densities under the negative class, each negative left out of its covariance."""
     white, width, groups = negative.white, len(negative.white), left.groups
     at_centres, at_rows = centres @ white.T, white @ left.coordinates.T
     own = white @ left.residuals.T
@@ -359,7 +360,8 @@ def _outside(
     overlap += np.einsum("ji,ji->i", at_rows, own)
     share = np.where(groups > 0, left.mass, 0.0) / negative.strength
     rest = np.ones(len(groups))
-    rows, mine = _own_places(groups)
+    rows = np.flatnonzero(groups)
+    mine = (groups[rows] - 1) * len(groups) + rows  # own subclass, in a flat (K, n) array
     if counts is not None:
         distance.ravel()[mine] = (square - norm)[rows]
         overlap.ravel()[mine] = square[rows]
@@ -377,16 +379,10 @@ def _outside(
         distance *= rest
         distance = -energy(distance, width, negative.tail)
     distance += log_weights[:, None]
-    if counts is not None:  # a single row leaves its subclass empty
+    if counts is not None:  # without a row that is alone, its subclass is empty
         weight, size = np.where(groups > 0, left.weight, 0.0), counts[groups[rows]]
         remaining = np.where(left.alone[rows], 0.0, size - weight[rows])
         with np.errstate(divide="ignore"):
             distance.ravel()[mine] += np.log(remaining / size)
         volume -= np.log((counts[1:].sum() - weight) / counts[1:].sum())
     return volume + log_sum_exp(distance, axis=0)
-
-
-def _own_places(groups: Ints) -> tuple[Ints, Ints]:
-    """Return the negatives, and each one's index in a flat (K, n) array, at its own subclass."""
-    negative = np.flatnonzero(groups)
-    return negative, (groups[negative] - 1) * len(groups) + negative

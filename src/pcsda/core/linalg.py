@@ -25,22 +25,22 @@ Mask = NDArray[np.bool_]
 Result = TypeVar("Result")
 Item = TypeVar("Item")
 
-# Eigenvalues below this share of the largest, per row of the matrix, are rounding.
+# Eigenvalues below this share of the largest, times the number of rows, are rounding.
 RANK_TOLERANCE = 8 * float(np.finfo(np.float64).eps)
-# A Cholesky pivot below this share of its diagonal entry, per row, is rounding.
+# Cholesky pivots below this share of the diagonal entry, times the number of rows, are rounding.
 PIVOT_TOLERANCE = 8 * float(np.finfo(np.float64).eps)
-# Means closer than this share of the root mean square spread differ by rounding.
+# Means whose distance is below this share of the root mean square spread differ only by rounding.
 SAME_POINT = 1e-13
-# Numbers closer than this share count as equal, because rounding changes their mean by as much.
+# Numbers with a smaller relative difference count as equal: rounding changes their mean by as much.
 SAME_NUMBER = 1e-14
-# Rows processed at once: enough for BLAS-3, few enough to stay in cache.
+# Size of the blocks of rows: large enough for fast products, small enough for the cache.
 BLOCK_BYTES = 4 << 20
-# Up to this width, our own threads share the rows; see `over_rows`. For wider rows, each thread
-# would need a large matrix for its sum of products.
+# Rows of up to this many columns are shared by threads of this library; see `over_rows`. For wider
+# rows, each thread would need a large matrix for its sum of products.
 NARROW = 512
-# Matrices of up to TINY rows do not start BLAS threads; up to SMALL rows they are not worth it.
+# Matrices of up to TINY rows start no BLAS threads; up to SMALL rows, BLAS threads do not pay.
 TINY, SMALL = 64, 1024
-# Up to this many multiplications, threads wait for each other longer than they work.
+# With up to this many multiplications, threads wait for each other longer than they work.
 LIGHT_WORK = 2e8
 
 
@@ -53,7 +53,7 @@ class TooFewRowsError(ValueError):
 
 
 def block_rows(width: int) -> int:
-    """Return how many float64 rows of `width` columns make one block.
+    """Return the number of float64 rows of `width` columns in one block.
 
     A block has at least four rows per column, so that summing the D x D products stays cheap.
     """
@@ -61,7 +61,7 @@ def block_rows(width: int) -> int:
 
 
 def cache_rows(width: int) -> int:
-    """Return how many rows fit in cache when no D x D products are summed."""
+    """Return the number of float64 rows that fit in the cache, if no D x D products are summed."""
     return max(BLOCK_BYTES // (8 * max(width, 1)), 64)
 
 
@@ -72,19 +72,19 @@ def _blas() -> ThreadpoolController:
 
 # Number of threads that share narrow rows while BLAS is limited to one.
 _row_threads: ContextVar[int | None] = ContextVar("row_threads", default=None)
-# Whether BLAS is already limited to one thread: limiting it again costs as much as a small product.
+# Whether BLAS is already limited to one thread; limiting it again takes as long as a small product.
 _held: ContextVar[bool] = ContextVar("held", default=False)
 
 
 def _threads() -> int:
-    """Return how many threads share the rows: as many as BLAS would use if it were not limited."""
+    """Return the number of threads that share rows: as many as BLAS uses when it is not limited."""
     known = _row_threads.get()
     return known or max((library["num_threads"] for library in _blas().info()), default=1)
 
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    """Return a reusable thread pool; starting threads would cost as much as a small product."""
+    """Return a reusable thread pool, because starting threads takes as long as a small product."""
     return ThreadPoolExecutor(thread_name_prefix="pcsda")
 
 
@@ -94,10 +94,10 @@ if hasattr(os, "register_at_fork"):  # no thread survives in a forked child
 
 @contextmanager
 def narrow_fit(width: int) -> Iterator[None]:
-    """Limit BLAS to one thread while fitting narrow rows; `over_rows` threads the work instead.
+    """Limit BLAS to one thread while narrow rows are fitted; `over_rows` uses threads instead.
 
-    Small products would wake BLAS threads, which then spin and take cores away from the threads
-    that move rows.
+    Small products would wake BLAS threads, which then spin and take cores away from the threads of
+    `over_rows`.
     """
     if width > NARROW:
         yield
@@ -117,9 +117,9 @@ def is_light(n_rows: int, width: int) -> bool:
 
 @contextmanager
 def one_thread(alone: bool = True) -> Iterator[None]:
-    """Limit BLAS to one thread when there is little work.
+    """Limit BLAS to one thread, unless `alone` is False.
 
-    Idle BLAS threads spin. On a busy machine they make small products many times slower.
+    Idle BLAS threads spin, which makes small products many times slower on a busy machine.
     """
     if not alone or _held.get():
         yield
@@ -133,11 +133,11 @@ def one_thread(alone: bool = True) -> Iterator[None]:
 
 
 def over_rows(work: Callable[[int, int], Result], n_rows: int, width: int) -> list[Result]:
-    """Call ``work(start, stop)`` on ranges that together cover the rows; collect the results.
+    """Call ``work(start, stop)`` on ranges that together cover all rows, and return the results.
 
-    Rows wider than NARROW form one range, and BLAS splits its own products. Narrow rows are divided
+    Rows wider than NARROW form one range, and BLAS uses its own threads. Narrow rows are divided
     among as many threads as BLAS would use, each with single-threaded BLAS, so that gathering and
-    centring run in parallel too. NumPy releases the interpreter lock during products.
+    centring also run in parallel. NumPy releases the interpreter lock during products.
     """
     threads = 2 * n_rows // block_rows(width) if width <= NARROW else 1
     if threads > 1:
@@ -156,7 +156,7 @@ def over_rows(work: Callable[[int, int], Result], n_rows: int, width: int) -> li
 def in_threads(work: Callable[[Item], object], items: Iterable[Item]) -> None:
     """Call a function on each item, in as many threads as BLAS would use.
 
-    Each thread has single-threaded BLAS, so that the work around the products runs in parallel too.
+    Each thread has single-threaded BLAS, so that the work between products also runs in parallel.
     """
     threads = _threads()
     if threads == 1:
@@ -174,7 +174,7 @@ def cholesky(matrix: Array, ridge: float = 0.0) -> Array:
     Raises
     ------
     SingularMatrixError
-        If a pivot is not above rounding, so that the factor would be noise.
+        If a pivot is no larger than rounding error, so that the factor would be meaningless.
     """
     shifted = np.array(matrix, dtype=np.float64, order="C")
     with one_thread(TINY < len(matrix) <= SMALL):
@@ -188,8 +188,8 @@ def cholesky_in_place(matrix: Array, ridge: float) -> Array:
     """
     matrix.flat[:: len(matrix) + 1] += ridge
     diagonal = matrix.diagonal().copy()
-    # The transpose of a symmetric matrix is itself, in the order that LAPACK works in. NumPy would
-    # move the rows twice, which takes as long as the factor itself.
+    # The transpose of a symmetric matrix is the same matrix in LAPACK's memory order. NumPy would
+    # copy the matrix twice, which takes as long as the factorisation.
     factor: Array
     factor, failed = dpotrf(matrix.T, lower=1, overwrite_a=1)
     if failed:
@@ -200,9 +200,9 @@ def cholesky_in_place(matrix: Array, ridge: float) -> Array:
 
 
 def triangular_inverse(factor: Array) -> Array:
-    """Return the inverse of a lower triangular matrix in D^3/3 operations, mostly products."""
+    """Return the inverse of a lower triangular matrix in ``D^3/3`` operations, mostly products."""
     size = len(factor)
-    if size <= 128:  # below what BLAS would start threads for
+    if size <= 128:  # too small for BLAS threads
         # LAPACK reads rows in C order as the transpose.
         return np.asarray(linalg.lapack.dtrtri(factor.T, lower=0)[0].T)
     half = size // 2
@@ -218,17 +218,17 @@ def whitened_square_norms(
 ) -> tuple[Array, Floats]:
     """Return ``r' (L L')^-1 r`` for each row r, given ``L^-1``, together with ``rows @ columns``.
 
-    A product with the inverted triangle is two to three times as fast as a triangular solve with
-    many right-hand sides, and its accuracy suffices for the norms.
+    A product with ``L^-1`` is two to three times as fast as a triangular solve with many right-hand
+    sides, and accurate enough for norms.
     """
     norms = np.zeros(len(rows))
     width = max(72, len(inverse_factor) // 8)
     size = len(inverse_factor)
-    panels = np.empty((width + columns.shape[1], len(rows)), rows.dtype)  # new memory costs time
+    panels = np.empty((width + columns.shape[1], len(rows)), rows.dtype)  # allocating takes time
     for start in range(0, size, width):  # panels skip most of the zero triangle
         stop = min(start + width, size)
         factor = inverse_factor[start:stop, :stop]
-        if stop == size:  # the last panel includes the few columns
+        if stop == size:  # the last panel includes the columns
             factor = np.vstack([factor, columns.T])
         panel = np.matmul(factor, rows[:, :stop].T, out=panels[: len(factor)])
         white = panel[: stop - start]
@@ -240,11 +240,10 @@ def lower_solve(factor: Array, right: Array, *, transposed: bool = False) -> Arr
     """Solve with a lower triangular factor, or with its transpose."""
     if right.size == 0:
         return np.zeros_like(right)
-    # LAPACK reads rows in C order as the transpose. SciPy's own function around it takes longer
-    # than a small solve.
+    # LAPACK reads rows in C order as the transpose. SciPy's wrapper is slower than a small solve.
     lower = factor.flags.f_contiguous
     turned = transposed if lower else not transposed
-    # SciPy may ship its own BLAS, whose idle threads would compete with NumPy's.
+    # SciPy may use another BLAS than NumPy, whose idle threads would compete with NumPy's.
     with one_thread():
         found, failed = dtrtrs(
             factor if lower else factor.T, right, lower=int(lower), trans=int(turned)
@@ -267,7 +266,7 @@ def top_generalized(numerator: Array, denominator: Array, count: int) -> tuple[A
     Eigenvectors are columns, scaled so that ``w' denominator w = 1``.
     """
     size = len(numerator)
-    cholesky(denominator)  # LAPACK accepts pivots that are only rounding
+    cholesky(denominator)  # LAPACK would accept pivots that are only rounding
     values, vectors = linalg.eigh(
         numerator, denominator, subset_by_index=[size - count, size - 1], check_finite=False
     )
@@ -282,7 +281,10 @@ def top_eigenvectors(matrix: Array, count: int) -> Array:
 
 
 def numerical_rank(eigenvalues: Array, size: int) -> int:
-    """Count the eigenvalues, given in descending order, that exceed rounding error."""
+    """Count the eigenvalues that exceed the rounding error of a matrix with `size` rows.
+
+    Eigenvalues must be in descending order.
+    """
     if len(eigenvalues) == 0 or eigenvalues[0] <= 0:
         return 0
     return int(np.sum(eigenvalues > RANK_TOLERANCE * size * eigenvalues[0]))
@@ -301,7 +303,7 @@ def fix_signs(components: Array) -> Array:
 
 def unit_rows(X: Floats) -> Floats:
     """Divide each row by its Euclidean length; rows of zeros stay zero."""
-    # The largest entry goes first, so that lengths neither overflow nor underflow.
+    # Rows are first divided by their largest entry, so that lengths neither overflow nor underflow.
     largest = np.abs(X).max(axis=1, keepdims=True)
     near = X / np.where(largest > 0, largest, 1)
     length = np.linalg.norm(near, axis=1, keepdims=True)
@@ -312,15 +314,15 @@ def unit_rows(X: Floats) -> Floats:
 def row_span(centred: Array) -> tuple[Array, Array]:
     """Return wide rows (N x D, D > N) as coordinates in an orthonormal basis of their span.
 
-    Returns ``(coordinates, basis)`` with ``coordinates @ basis == centred``: distances and inner
-    products are preserved, so any solver may work on the N x N coordinates without loss.
+    Returns ``(coordinates, basis)`` with ``coordinates @ basis == centred``. Distances and inner
+    products stay the same, so any solver can use the N x N coordinates instead of the rows.
     """
     basis, upper = np.linalg.qr(centred.T)
     return np.ascontiguousarray(upper.T), np.ascontiguousarray(basis.T)
 
 
 def row_floor(X: Floats, tol: float) -> float:
-    """Return the squared distance below which a row counts as part of a span.
+    """Return the squared distance from a span below which a row counts as part of the span.
 
     `tol` is relative to the largest squared length of a row.
     """
@@ -331,11 +333,11 @@ def row_floor(X: Floats, tol: float) -> float:
 
 
 def row_basis(X: Floats, floor: float) -> tuple[Array, Ints, Array]:
-    """Build an orthonormal basis of the rows' span, adding the row farthest from it in each step.
+    """Build an orthonormal basis of the rows' span; each step adds the row farthest from the span.
 
-    Stops when all rows are within a squared distance of `floor`. A pivoted Cholesky factorisation
-    of ``X X'`` has the same pivots, but inner products would keep only half of the digits.
-    Cost: ``2 N D min(N, D)``.
+    Stops when the squared distances of all rows from the span are at most `floor`. A pivoted
+    Cholesky factorisation of ``X X'`` has the same pivots, but inner products keep only half of the
+    digits. Cost: ``2 N D min(N, D)``.
 
     Returns
     -------
@@ -360,8 +362,8 @@ def row_basis(X: Floats, floor: float) -> tuple[Array, Ints, Array]:
 def pivoted_cholesky(matrix: Array, floor: float, largest: float) -> tuple[Array, Ints, Ints]:
     """Factorise a positive semi-definite matrix, pivoting on the largest remaining diagonal entry.
 
-    Stops when all remaining diagonal entries are at most `floor`. Overwrites `matrix`, whose
-    rounding error is relative to `largest`.
+    Stops when all remaining diagonal entries are at most `floor`. Overwrites `matrix`. Rounding
+    errors are judged relative to `largest`.
 
     Returns
     -------
@@ -389,11 +391,11 @@ def pivoted_cholesky(matrix: Array, floor: float, largest: float) -> tuple[Array
 def _is_indefinite(
     packed: Array, diagonal: Array, factor: Array, order: Ints, slack: float
 ) -> bool:
-    """Return whether the remainder after factorisation shows that the matrix is indefinite.
+    """Return whether the remainder of a factorisation shows that the matrix is indefinite.
 
     The remainder of a semi-definite matrix has no negative diagonal entry, and its product with a
-    vector of signs satisfies the Cauchy-Schwarz inequality. The matrix is read above the diagonal,
-    where LAPACK leaves it intact.
+    vector of signs satisfies the Cauchy-Schwarz inequality. LAPACK leaves the matrix intact above
+    the diagonal, so it is read from there.
     """
     left = diagonal[order] - np.einsum("ij,ij->i", factor, factor)
     signs = np.random.default_rng(0).choice([-1.0, 1.0], len(diagonal))
@@ -406,12 +408,12 @@ def _is_indefinite(
 
 
 def pivot_floor(tol: float, size: int, largest: float) -> float:
-    """Return the size up to which pivots are dropped: `tol` times `largest`, or its rounding."""
+    """Return the size up to which pivots are dropped: `tol` or rounding, relative to `largest`."""
     return max(tol, float(np.finfo(np.float64).eps) * size) * largest
 
 
 def feature_factor(matrix: Array, tol: float) -> tuple[Array, Ints, Array, float]:
-    """Compute exact feature vectors for the rows of a kernel matrix, which is overwritten.
+    """Compute exact feature vectors for the rows of a kernel matrix, and overwrite the matrix.
 
     Returns
     -------
@@ -420,8 +422,7 @@ def feature_factor(matrix: Array, tol: float) -> tuple[Array, Ints, Array, float
     factor : array of shape (rank, rank)
         Features of the pivot rows, lower triangular.
     floor : float
-        Pivots up to this size are dropped: `tol` times the largest diagonal entry, and at least its
-        rounding.
+        Pivots up to this size are dropped; see :func:`pivot_floor`.
     """
     largest = float(matrix.diagonal().max())
     if not largest > 0:

@@ -1,4 +1,4 @@
-"""Logistic regression on scores that are log-likelihood ratios, exactly or nearly."""
+"""Logistic regression on scores that are nearly log-likelihood ratios."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from scipy.linalg.lapack import dposv
 
 from .linalg import Array, Mask
 
-# Spread of the prior on the offset.
+# Standard deviation of the prior on the offset.
 OFFSET_SPREAD = 10.0
-# Scores closer than this count as equal; the square of a slope on their scale would overflow.
+# Scores with a smaller standard deviation count as equal; squares of their slopes would overflow.
 LEAST_SPREAD = 1e-100
-# From this many scores on, the fit starts on a tenth of them, with at least a tenth of this number
-# from each class.
+# With more scores than this, the fit starts on a tenth of them, with about a tenth of this number
+# or more from each class.
 MANY = 2000
 
 
@@ -28,10 +28,10 @@ def fit_logistic(
 ) -> tuple[Array, float]:
     """Fit positive slopes and an offset to the M scores of each sample.
 
-    The log odds are ``slopes @ scores + offset + ln(N_p/N_n)``. A weak prior says that the mean
-    score is already a log-likelihood ratio: slopes follow Gamma(2, M), with mode 1/M, and the
-    offset N(0, 10^2). The prior keeps slopes finite for separable scores and positive for worthless
-    scores.
+    The log odds are ``slopes @ scores + offset + ln(N_p/N_n)``. A weak prior assumes that the mean
+    score is already a log-likelihood ratio: slopes have the distribution Gamma(2, M), with mode
+    1/M, and the offset N(0, 10^2). The prior keeps slopes finite if the scores separate the
+    classes, and positive if the scores are worthless.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def fit_logistic(
     positive : boolean array of shape (n,)
     weights : array of shape (n,), optional
     start : slopes and offset, optional
-        Starting point. A fit to similar scores saves steps and changes nothing else.
+        Starting point, fitted to similar scores. It saves steps and changes nothing else.
     """
     weight = np.ones(len(positive)) if weights is None else weights
     prior_odds = np.log(weight[positive].sum() / weight[~positive].sum())
@@ -65,8 +65,9 @@ def fit_logistic(
 class _Problem:
     """Penalised cross-entropy as a function of slopes and level, on standardised scores.
 
-    `sign` is -1 for positives and 1 for negatives, and `scores` are multiplied by it, so that
-    larger values mean larger errors.
+    `sign` is -1 for positives and 1 for negatives. `scores` are multiplied by it, so that larger
+    values mean larger errors. `centre` and `scale` are the mean and standard deviation of the
+    original scores; `centre` is in units of `scale`.
     """
 
     scores: Array
@@ -78,16 +79,16 @@ class _Problem:
 
     @cached_property
     def columns(self) -> Array:
-        """Factors that multiply the slopes and the level, of shape (M + 1, n)."""
+        """Factors of the slopes and the level, of shape (M + 1, n)."""
         return np.vstack([self.scores, self.sign])
 
     @cached_property
     def turn(self) -> Array:
-        """Vector whose product with slopes and level is the offset, in units of its prior."""
+        """Vector whose product with slopes and level is the offset, in units of OFFSET_SPREAD."""
         return np.append(-self.centre, 1.0) / OFFSET_SPREAD
 
     def thinned(self) -> _Problem:
-        """Draw a sample of each class's scores, weighted to represent all of them."""
+        """Return the problem on a sample of each class, weighted to represent the whole class."""
         chosen, counting = [], []
         for sign in (-1, 1):
             own = np.flatnonzero(self.sign == sign)
@@ -100,7 +101,7 @@ class _Problem:
         )
 
     def at(self, point: Array) -> tuple[float, Array, Array]:
-        """Return the loss, its gradient and its Hessian, which share the same exponentials."""
+        """Return the loss, its gradient and its Hessian."""
         slopes, size = point[:-1], len(point)
         if slopes.min() <= 0:
             return np.inf, np.zeros(size), np.eye(size)

@@ -1,8 +1,13 @@
-"""Leaving rows out in closed form (MATH 8).
+"""Leaving rows out: projecting training rows with models fitted without them (MATH 8).
 
-Row i is left out of the means and the scatter. The ridge and the groups stay as in the full fit,
-and the axes found without the row are aligned with the full fit's axes. The model that projects a
-left-out row has not seen it, so covariances and calibration are estimated as if from new samples.
+The model without a row follows in closed form from the fit to all rows. The row is left out of the
+means and the scatter. The ridge and the groups stay as in the full fit, and the axes found without
+the row are aligned with the axes of the full fit. Since the model has not seen the row, covariances
+and calibration can be estimated from left-out rows as if from new samples.
+
+Notation: r_i is row i minus its group mean, ``A = (S_I + eps I)^-1``, and Delta holds the subclass
+means minus the positive mean. ``h_i = r_i' A r_i`` is the leverage of row i, and ``1 - f_i h_i`` is
+its gap, where f_i depends on the weights of the row and of its group; see :func:`inflation`.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ from .linalg import Array, Floats, Ints, Mask
 from .scatter import GroupScatter
 from .solvers import Projection
 
-# A row is alone if the other rows in its group have less than this share of the group's weight.
+# A row is alone in its group if the other rows have at most this share of the group's weight.
 ALONE = 1e-10
 # With fewer positives than this, left-out rows also show where new positives may lie (MATH 16).
 FEW_POSITIVES = 20
@@ -42,7 +47,8 @@ class Leave:
     stands_for : array of shape (n,) or None
         If the rows are a sample, how many rows each sampled row represents.
     together : array of shape (N,) or None
-        Block of each training row; a block is left out as a whole. None leaves rows out one by one.
+        Number of each training row's block; a block is left out as a whole. None means that rows
+        are left out one by one.
     """
 
     rows: Ints | None = None
@@ -50,7 +56,7 @@ class Leave:
     together: Ints | None = None
 
     def of(self, n_rows: int) -> Ints:
-        """Return the numbers of the rows to leave out: all `n_rows` if `rows` is None."""
+        """Return the numbers of the rows to leave out, if there are `n_rows` training rows."""
         return np.arange(n_rows) if self.rows is None else self.rows
 
     def take(self, values: NDArray[Any]) -> NDArray[Any]:
@@ -59,13 +65,6 @@ class Leave:
 
 
 EVERY = Leave()
-
-
-def leave_of(leave_out: Leave | bool) -> Leave | None:
-    """Convert a flag to what to leave out: True means every row, False means none."""
-    if isinstance(leave_out, Leave):
-        return leave_out
-    return EVERY if leave_out else None
 
 
 def sample_rows(
@@ -78,7 +77,8 @@ def sample_rows(
     """Draw rows to leave out: about `most` positives and `most` negatives (MATH 11).
 
     Each subclass contributes rows in proportion to its size, but at least one. Each sampled row
-    represents an equal share of its group. Blocks are drawn as a whole.
+    represents an equal share of its group. If blocks are given by `together`, whole blocks are
+    drawn.
     """
     if max(np.sum(groups == 0), np.sum(groups > 0)) <= most:
         return Leave(together=together)
@@ -122,27 +122,27 @@ class LeftOut:
     coordinates : array of shape (n, d)
         Coordinates z of each row, relative to the positive mean without that row.
     residuals : array of shape (n, d)
-        z minus the mean of the row's group without that row; zero for a row alone in its group. For
-        a positive this is z itself.
+        z minus the mean of the row's group, computed without that row; for a positive, z itself.
+        Zero for a row that is alone in its group.
     groups : array of shape (n,)
     alone : boolean array of shape (n,)
-        Rows whose group has no other member, so their residual carries no information.
+        Rows whose group has no other member, so that they have no residual.
     known : boolean array of shape (n,)
         Rows that can be left out: not alone, and the scatter stays regular without them.
     weights : array of shape (n,) or None
     stands_for : array of shape (n,) or None
         If the rows are a sample, how many rows each sampled row represents.
     gap : float
-        The smallest gap ``1 - f_i h_i`` among rows that are not alone. A small gap is imprecise,
+        The smallest gap ``1 - f_i h_i`` of a row that is not alone. A small gap is imprecise,
         because it is the difference of two nearly equal numbers.
     rows : array of shape (n,) or None
         Indices of the left-out rows among the training rows; None means all rows.
     together : array of shape (n,) or None
         Block of each row, if whole blocks are left out.
     plain : array of shape (n, d) or None
-        The coordinates of ``Delta A r`` on the axes, for the residual r with all group means held
-        fixed. Like `height`, it is stored only when there are few positives: both show where new
-        positives may lie (MATH 16).
+        The coordinates of ``Delta A r`` on the axes, for the residual r, with all group means held
+        fixed. `plain` and `height` show where new positives may lie (MATH 16), and are stored only
+        if positives are few.
     height : array of shape (n,) or None
         ``r' A r`` for the residual r, with the row left out of A and of its group mean.
     """
@@ -162,7 +162,7 @@ class LeftOut:
 
     @classmethod
     def blank(cls, groups: Ints, weights: Array | None, counts: Array, width: int) -> LeftOut:
-        """Allocate empty coordinates and residuals, to be filled block by block."""
+        """Allocate coordinates and residuals, to be filled block by block."""
         shape = (len(groups), width)
         plain = height = None
         if counts[0] < FEW_POSITIVES:
@@ -180,7 +180,7 @@ class LeftOut:
 
     @property
     def weight(self) -> Array:
-        """Weight of each row."""
+        """Weight of each row, or ones."""
         return np.ones(len(self.groups)) if self.weights is None else self.weights
 
     @property
@@ -190,35 +190,33 @@ class LeftOut:
 
     @property
     def unequal_mass(self) -> Array | None:
-        """The same, or None if every row represents itself and has no weight."""
+        """Same as `mass`, or None if each row represents only itself and has no weight."""
         return None if self.weights is None and self.stands_for is None else self.mass
 
     @property
     def scored(self) -> Mask:
         """Mask of rows with a usable score: known rows, and negatives alone in their subclass.
 
-        A negative alone in its subclass is scored by the other subclasses. It is often an outlier,
-        and nothing else shows how far outliers reach. If all negatives are alone, no row shows the
-        spread around a centre.
+        A negative that is alone in its subclass is scored by the other subclasses. Such a row is
+        often an outlier, and no other row shows how far outliers reach. If all negatives are alone,
+        no row shows the spread around a centre, and their scores are not used.
         """
         negative = self.groups > 0
         if not np.any(self.known & negative):
             return self.known
         lonely = self.alone & negative & np.isfinite(self.coordinates).all(axis=1)
-        scored: Mask = self.known | lonely
-        return scored
+        return self.known | lonely
 
     @property
     def evidence(self) -> Array:
-        """Weight of each row as evidence: a block counts as much as one of its average rows."""
+        """Weight of each row as evidence: a whole block counts as much as its average row."""
         if self.together is None:
             return self.mass
         _, block = np.unique(self.together, return_inverse=True)
-        shared: Array = self.mass / np.bincount(block)[block]
-        return shared
+        return self.mass / np.bincount(block)[block]
 
     def spread(self, values: Array, n_rows: int) -> Array:
-        """Expand values of the left-out rows to all `n_rows` rows, with NaN elsewhere."""
+        """Expand values of the left-out rows to all `n_rows` rows, with NaN for the others."""
         if self.rows is None:
             return values
         full = np.full(n_rows, np.nan)
@@ -226,7 +224,7 @@ class LeftOut:
         return full
 
     def leading(self, d: int) -> LeftOut:
-        """Keep only the first `d` axes."""
+        """Return the rows on only the first `d` axes."""
         return self._each(lambda rows: rows[:, :d])
 
     def turned(self, signs: Array) -> LeftOut:
@@ -246,33 +244,14 @@ class LeftOut:
         }
         return LeftOut(**own | {"rows": None})
 
-    @property
-    def has_both(self) -> bool:
-        """Whether both classes have rows that can be left out."""
-        known = self.groups[self.known]
-        return bool(np.any(known == 0) and np.any(known > 0))
-
-    def moments(self) -> LeftMoments:
-        """Compute the scatter of the left-out residuals, and its total weight."""
-        weight = np.where(self.known, self.mass, 0.0)
-        scatters: list[Array] = []
-        totals: list[float] = []
+    def moments(self) -> list[tuple[Array, float]]:
+        """Return the scatter and total weight of left-out residuals: of positives, of negatives."""
+        weight, found = np.where(self.known, self.mass, 0.0), []
         for members in (self.groups == 0, self.groups > 0):
             share = np.where(members, weight, 0.0)  # zeros are cheaper than a copy of the others
             part = self.residuals * np.sqrt(share)[:, None]
-            scatters.append(part.T @ part)
-            totals.append(float(share.sum()))
-        return LeftMoments(scatters[0], scatters[1], totals[0], totals[1])
-
-
-@dataclass(frozen=True)
-class LeftMoments:
-    """Scatter of left-out residuals, with its total weight, for positives and for negatives."""
-
-    positive: Array
-    within: Array
-    n_positive: float
-    n_within: float
+            found.append((part.T @ part, float(share.sum())))
+        return found
 
 
 def alone_rows(groups: Ints, counts: Array, weights: Array | None) -> Mask:
@@ -283,7 +262,7 @@ def alone_rows(groups: Ints, counts: Array, weights: Array | None) -> Mask:
 
 
 def inflation(total: Array, weight: Array | None) -> Array:
-    """Return f = w W_g / (W_g - w), or zero for a row alone in its group, where f is unused."""
+    """Return ``f = w W_g / (W_g - w)`` of each row, or 0 for a row that is alone in its group."""
     own = np.ones(len(total)) if weight is None else weight
     rest = total - own
     return np.divide(own * total, rest, out=np.zeros(len(total)), where=rest > 0)
@@ -300,9 +279,9 @@ def left_out(
     weights: Array | None = None,
     out: tuple[Array, Array] | None = None,
 ) -> LeftOut:
-    """Return left-out rows rotated onto the components, stored in the arrays `out` if given.
+    """Return left-out rows on the axes, stored in the arrays `out` if given.
 
-    A row cannot be left out if the scatter is singular without it; its coordinates are unchanged.
+    If the scatter is singular without a row, the row is not `known` and keeps its coordinates.
 
     Parameters
     ----------
@@ -313,11 +292,11 @@ def left_out(
     gram : array of shape (K, K)
         ``G = Delta A Delta'``.
     rotation : array of shape (K, d)
-        ``Q Lambda^(-1/2)``, including all axes.
+        ``Q Lambda^(-1/2)`` for all axes.
     groups, weights : arrays of shape (n,)
     counts : array of shape (K + 1,)
     out : two arrays of shape (n, d), optional
-        Fastest in Fortran order.
+        Coordinates and residuals; fastest in Fortran order.
     """
     total, weight = counts[groups], 1.0 if weights is None else weights
     alone = alone_rows(groups, counts, weights)
@@ -337,7 +316,7 @@ def left_out(
     if out is None:
         out = np.empty((len(turn), len(groups))).T, np.empty((len(turn), len(groups))).T
     coordinate, residual = out[0].T, out[1].T
-    # Rotate everything first. A negative of group k needs G_k and e_k, a positive 0 and -1.
+    # Rotate everything first. A negative in group k needs G_k and e_k; a positive needs 0 and -1.
     solved = turn @ residuals.T
     centres = np.column_stack([np.zeros(len(turn)), turn @ gram]).take(groups, axis=1)
     axes = np.column_stack([-turn.sum(axis=1), turn]).take(groups, axis=1)
@@ -363,7 +342,7 @@ def left_out(
 
 @dataclass(frozen=True)
 class Leaver:
-    """What a fit must keep so that rows can be left out; rows may arrive in any blocks.
+    """The results of a fit that are needed to leave rows out; the rows may arrive in blocks.
 
     Attributes
     ----------
@@ -391,7 +370,7 @@ class Leaver:
 
     @classmethod
     def of(cls, scatter: GroupScatter, projection: Projection, ridge: float) -> Leaver:
-        """Prepare for leaving rows out of an exact PCSDA solution; takes ``D^3/3`` operations."""
+        """Prepare to leave rows out of an exact PCSDA solution, in ``D^3/3`` operations."""
         factor = projection.factor
         if factor is None:
             factor = linalg.cholesky(scatter.intra, ridge)
@@ -419,10 +398,10 @@ class Leaver:
         weights: Array | None = None,
         dtype: type[np.floating] = np.float64,
     ) -> LeftOut:
-        """Project rows that the fit has seen, leaving each of them out.
+        """Project rows of the fit, each with the model without that row.
 
-        Cost: ``N D^2`` for the leverages, ``2 N D K`` for the rest. With `dtype` float32 these
-        products are float32 wherever that is accurate enough.
+        Cost: ``N D^2`` for the leverages and ``2 N D K`` for the rest. With `dtype` float32, these
+        products are computed in float32 where that is accurate enough.
         """
         result = LeftOut.blank(groups, weights, self.counts, self.rotation.shape[1])
         ways: list[Any] = [((self.means,), self.inverse, self.solved, None)]
@@ -431,8 +410,7 @@ class Leaver:
         if dtype == np.float32 and few and float32.whitens(self.inverse, self.variances, total):
             ways.insert(0, self._in_single())
         gaps = [1.0]
-        # The steps are short: without a lock, threads would compete for the interpreter at each
-        # step.
+        # The steps below are short: without a lock, threads would compete for the interpreter.
         one_at_a_time = Lock()
 
         def leave_out(start: int, stop: int) -> None:
@@ -455,10 +433,11 @@ class Leaver:
     ) -> Iterator[tuple[slice, Array, Array, Array]]:
         """Yield ``Delta A r``, leverages and gaps for one slice of rows at a time.
 
-        Each of the `ways` to compute them is tried in turn, until the gaps are wide enough.
+        `ways` lists the arguments of :func:`_whiten`, fastest first. Each is tried in turn until
+        the gaps are wide enough.
         """
-        # No D x D sums are stored, so blocks are small enough for the cache and reuse memory: fresh
-        # pages would cost as much as the product.
+        # No D x D sums are formed, so blocks can be small enough for the cache. They reuse memory,
+        # because new pages would take as long as the product.
         width = X.shape[1] + len(self.gram)
         step = max(linalg.BLOCK_BYTES // (32 * width), 512)
         step = min(step, among.stop - among.start)
@@ -471,15 +450,15 @@ class Leaver:
             for buffer, way in zip(buffers, ways, strict=True):
                 leverage, a = _whiten(X[part], own, buffer[: len(own)], *way)
                 gap = 1 - factor * leverage
-                if np.all(gap > WIDE_GAP):  # otherwise the next method, if any, has more digits
+                if np.all(gap > WIDE_GAP):  # otherwise the next way, if any, has more digits
                     break
             yield part, a, leverage, gap
 
     def _in_single(self) -> tuple[Any, ...]:
-        """Return the arguments of :func:`_whiten` for float32 rows: means, inverse, columns, turn.
+        """Return the arguments of :func:`_whiten` in float32: means, inverse, columns and turn.
 
-        The columns are rotated to unit variance; otherwise the rounding of strong directions would
-        swamp weak ones.
+        The columns are rotated to unit variance; otherwise the rounding error of strong directions
+        would swamp weak ones.
         """
         values, vectors = linalg.eigh_descending(self.gram)
         roots = np.sqrt(values[: linalg.numerical_rank(values, len(values))])
@@ -498,9 +477,9 @@ def _whiten(
     columns: Floats,
     turn: Array | None,
 ) -> tuple[Array, Array]:
-    """Centre rows in the buffer; return their leverages, and ``Delta A r`` computed from `columns`.
+    """Centre rows in the buffer; return their leverages and ``Delta A r``, from `columns`.
 
-    `means` is given in parts, which are subtracted in turn. If `turn` is given, it maps the
+    `means` consists of arrays that are subtracted one after the other. `turn`, if given, maps the
     products with the columns to ``Delta A r``.
     """
     # There are few means, so they stay in cache. "clip" avoids a copy; group numbers are in range.

@@ -1,8 +1,8 @@
-"""Solving many labels, each against the rest, with rows factorised only once (MATH 4, 11).
+"""Solving many labels, each against all others, with rows factorised only once (MATH 4, 11).
 
-The means and the total scatter need one pass over all rows. After that, a label's cost depends only
-on its own rows and on a fixed sample of all rows: its groups are the shared clusters without its
-own rows, and its left-out rows are its own rows and the sample.
+The means and the total scatter need one pass over all rows. After that, the cost of a label depends
+only on the label's own rows and on a fixed sample of all rows. The groups of a label are the shared
+clusters without the label's own rows; its own rows and the sample are left out.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from scipy import sparse
@@ -18,23 +19,25 @@ from . import linalg
 from .covariance import Moments
 from .density import Blend, Mixture, fit_density
 from .fit import left_moments
-from .linalg import Array, Floats, Ints, Mask, SingularMatrixError
+from .linalg import Array, Floats, Ints, Mask
 from .loo import Leave, LeftOut
 from .scatter import GroupScatter, group_means
 from .solvers import require_apart
 from .spread import centred, naming_the_ridge, ridge_of
 from .subspace import Subspace
-from .white import SMALLEST_REMAINDER, solution_of
+from .white import solution_of, updated_back
 
-# Unlabelled rows, and removed rows.
+# Label numbers of unlabelled rows and of removed rows.
 BACKGROUND, GONE = -1, -2
-# Labels are projected in batches of about this many numbers.
+# Labels are projected in batches whose arrays hold about this many numbers.
 STEP_NUMBERS = 4_000_000
 
 
 @dataclass(frozen=True)
 class HeldSample:
-    """Results for the sample that are expensive for wide rows, kept when rows come and go.
+    """Results for the sample that are kept when rows are added or removed.
+
+    For wide rows, they would take long to compute again.
 
     Attributes
     ----------
@@ -51,7 +54,7 @@ class HeldSample:
     norms: Array
 
     def known(self, sample: Ints) -> tuple[Ints, Mask]:
-        """Look up another sample's rows; return their positions here, and a mask of those found."""
+        """Look up the rows of a new sample; return their positions, and a mask of those found."""
         places = np.minimum(np.searchsorted(self.numbers, sample), len(self.numbers) - 1)
         return places, self.numbers[places] == sample
 
@@ -65,9 +68,9 @@ class SharedRows:
     rows : array of shape (N, r)
         Rows, or their exact features.
     origin : array of shape (r,)
-        c, the mean of the rows in the first factorisation.
+        c, the mean of the rows that were factorised first.
     back : array of shape (r, r)
-        B, with ``B B' = (T + eps I)^-1``, T the scatter about c.
+        B, with ``B B' = (T + eps I)^-1``, where T is the scatter about c.
     variance : float
         Mean squared distance of the rows from c.
     ridge : float
@@ -114,7 +117,7 @@ class SharedRows:
         ridge: float | None = None,
         together: Ints | None = None,
     ) -> SharedRows:
-        """Factorise rows, at a cost of ``N r^2 + r^3/3``; `ridge`, if given, is absolute."""
+        """Factorise rows in ``N r^2 + r^3/3`` operations; `ridge`, if given, is absolute."""
         middle, origin, variance = centred(rows, None)
         absolute = ridge_of(variance, regularization) if ridge is None else ridge
         with naming_the_ridge(rows.shape[1], regularization):
@@ -132,12 +135,11 @@ class SharedRows:
 
     def about(self, chosen: Ints) -> Array:
         """Return the chosen rows minus the origin."""
-        middle: Array = self.rows[chosen].astype(np.float64) - self.origin
-        return middle
+        return self.rows[chosen].astype(np.float64) - self.origin
 
     @cached_property
     def sample(self) -> Ints:
-        """Ascending numbers of the rows left out for every label, with blocks kept whole."""
+        """Numbers of the rows that are left out for every label, ascending; blocks stay whole."""
         live = self.live
         if len(live) <= self.most:
             return live
@@ -153,8 +155,7 @@ class SharedRows:
         quota = np.ceil(self.counts * (self.most / len(live)))
         chosen = order[place < quota[self.clusters[order]]]
         if self.together is not None:
-            whole = np.isin(self.together[live], self.together[chosen])
-            return live[whole]
+            return live[np.isin(self.together[live], self.together[chosen])]
         return np.sort(chosen)
 
     @cached_property
@@ -180,22 +181,20 @@ class SharedRows:
         return lengths
 
     def _ready(self) -> HeldSample | None:
-        """Return the results computed so far for the sample."""
+        """Return the results for the sample that have been computed so far."""
         if "norms" in self.__dict__:
             return HeldSample(self.sample, self.sample_rows, self.norms)
         return self.held
 
     @cached_property
     def white_rows(self) -> Array:
-        """All rows, whitened at a cost of ``N r^2``."""
-        white: Array = (self.rows.astype(np.float64, copy=False) - self.origin) @ self.back
-        return white
+        """All rows, whitened in ``N r^2`` operations."""
+        return (self.rows.astype(np.float64, copy=False) - self.origin) @ self.back
 
     @cached_property
     def white_totals(self) -> Array:
         """Whitened cluster sums."""
-        sums: Array = self.totals @ self.back
-        return sums
+        return self.totals @ self.back
 
     @cached_property
     def _by_owner(self) -> tuple[Ints, Ints]:
@@ -211,7 +210,7 @@ class SharedRows:
         return order[start:stop]
 
     def index(self) -> None:
-        """Sort the rows by label once, before many labels are requested."""
+        """Sort the rows by label once, which speeds up :meth:`own` for many labels."""
         _ = self._by_owner
 
     def owned(self, owner: Ints) -> SharedRows:
@@ -227,7 +226,7 @@ class SharedRows:
         together: Ints | None,
         kept: Mask | None = None,
     ) -> SharedRows:
-        """Return the same statistics with longer row arrays, or with only the `kept` rows."""
+        """Return the same statistics with longer row arrays, or with only the rows in `kept`."""
         held = self._ready()
         if held is not None and kept is not None:
             stay = kept[held.numbers]
@@ -256,32 +255,30 @@ class SharedRows:
     def _moved(self, chosen: Ints, sign: float) -> SharedRows:
         """Update the statistics and the factorisation for added (1) or removed (-1) rows."""
         middle = self.about(chosen)
-        _, lengths, axes = np.linalg.svd(middle @ self.back, full_matrices=False)
-        scatter = 1 + sign * lengths**2
-        if scatter.min() < SMALLEST_REMAINDER:
-            raise SingularMatrixError("the remaining rows keep too little of the total scatter")
-        change = 1 / np.sqrt(scatter) - 1
-        turned = self.back @ axes.T
-        back = self.back + (turned * change) @ axes
+        back, axes, change = updated_back(self.back, middle @ self.back, sign)
         counts, totals = self.counts.copy(), self.totals.copy()
         np.add.at(counts, self.clusters[chosen], sign)
         np.add.at(totals, self.clusters[chosen], sign * middle)
         held = self._ready()
         if held is not None:
             # A whitened row changes by a factor along each of the axes.
-            norms = held.norms + (held.rows @ turned) ** 2 @ ((1 + change) ** 2 - 1)
+            along = held.rows @ (self.back @ axes.T)
+            norms = held.norms + along**2 @ ((1 + change) ** 2 - 1)
             held = replace(held, norms=norms)
         return replace(self, back=back, counts=counts, totals=totals, held=held)
 
     def groups(self, label: int, chosen: Ints, kept: Ints) -> Ints:
-        """Return the chosen rows' groups for a label whose negatives are in the clusters `kept`."""
-        # A label fitted before may have had rows in clusters that are empty now.
+        """Return the groups of the chosen rows for a label; `kept` are its negatives' clusters."""
+        # A label that was fitted earlier may have negatives in clusters that are empty now.
         number = np.zeros(max(len(self.counts), kept[-1] + 1), dtype=np.intp)
         number[kept] = np.arange(1, len(kept) + 1)
         return np.where(self.owner[chosen] == label, 0, number[self.clusters[chosen]])
 
-    def division(self, label: int, own: Ints) -> tuple[Ints, Array, Array]:
-        """Return the clusters with negatives for a label, and its group sizes and means minus c."""
+    def division(self, own: Ints) -> tuple[Ints, Array, Array]:
+        """Divide the rows into a label's `own` rows and the clusters of all other rows.
+
+        Returns the clusters that contain other rows, the group sizes, and the group means minus c.
+        """
         middle, clusters = self.about(own), self.clusters[own]
         sums, sizes = np.zeros_like(self.totals), np.zeros(len(self.counts))
         np.add.at(sums, clusters, middle)
@@ -293,7 +290,7 @@ class SharedRows:
         return kept, counts, means
 
     def own_sums(self, labels: Ints) -> tuple[Array, Array]:
-        """Return whitened sums (L, K, r) and counts (L, K) of each label's rows in each cluster."""
+        """Return the whitened sum (L, K, r) and number (L, K) of each label's rows per cluster."""
         own = [self.own(int(label)) for label in labels]
         chosen, size = np.concatenate(own), len(self.counts)
         cell = np.repeat(np.arange(len(labels)), [len(rows) for rows in own]) * size
@@ -307,7 +304,7 @@ class SharedRows:
 
 @dataclass(frozen=True)
 class SolvedLabel:
-    """One label solved against the rest, with everything its density and calibration need.
+    """One label solved against all others, with everything its density and calibration need.
 
     Attributes
     ----------
@@ -316,13 +313,13 @@ class SolvedLabel:
     turn : array of shape (K', d)
         Maps the coordinates ``Delta A (x - m)`` to the axes.
     subspace : Subspace
-        Axes in terms of the rows or features. `left` holds the label's own rows first, then the
-        sample's rows that belong to others.
+        Axes in the space of the rows or features. `left` holds the label's own rows first, then
+        the other rows of the sample.
     moments : Moments
         Moments of all left-out rows.
     n_own : int
         Number of left-out rows that belong to the label.
-    rows : array
+    rows : array of shape (n,)
         Numbers of all left-out rows.
     """
 
@@ -335,9 +332,7 @@ class SolvedLabel:
 
     def density(self, negatives: str, shrinkage: float) -> Mixture | Blend:
         """Estimate the label's density with Gaussian tails."""
-        found = fit_density(self.moments, negatives=negatives, shrinkage=shrinkage)
-        assert isinstance(found, (Mixture, Blend))
-        return found
+        return fit_density(self.moments, negatives=negatives, shrinkage=shrinkage)
 
     def thinned(self, most: int) -> SolvedLabel:
         """Keep the label's own left-out rows and at most `most` other left-out rows."""
@@ -359,24 +354,20 @@ class SolvedLabel:
 def solve_labels(
     shared: SharedRows, labels: Ints, n_components: int | None = None
 ) -> Iterator[SolvedLabel]:
-    """Solve labels one after another, projecting the sample for many labels at once."""
+    """Solve labels one by one; the sample is projected for many labels at once."""
     if len(labels) > 1:
         shared.index()
     width = len(shared.counts) + 1
     step = max(1, STEP_NUMBERS // (width * max(len(shared.sample), shared.rows.shape[1])))
     for start in range(0, len(labels), step):
         part = [int(label) for label in labels[start : start + step]]
-        divisions = []
-        for label in part:
-            own = shared.own(label)
-            divisions.append((own, *shared.division(label, own)))
+        owned = [shared.own(label) for label in part]
+        divisions = [(own, *shared.division(own)) for own in owned]
         white = np.concatenate([means for *_, means in divisions]) @ shared.back
         projected = shared.sample_rows @ (white @ shared.back.T).T
         edges = np.cumsum([0] + [len(counts) for _, _, counts, _ in divisions])
-        for label, division, first, last in zip(
-            part, divisions, edges[:-1], edges[1:], strict=True
-        ):
-            own_white, of_sample = white[first:last], projected[:, first:last]
+        for label, division, ends in zip(part, divisions, pairwise(edges), strict=True):
+            own_white, of_sample = white[slice(*ends)], projected[:, slice(*ends)]
             yield _solve(shared, label, *division, own_white, of_sample, n_components)
 
 
@@ -391,7 +382,7 @@ def _solve(
     of_sample: Array,
     n_components: int | None,
 ) -> SolvedLabel:
-    """Solve one label given the whitened means of its groups and their products with the sample."""
+    """Solve one label, given its whitened group means and their products with the sample."""
     require_apart(means + shared.origin, shared.variance)
     rest = np.flatnonzero(shared.owner[shared.sample] != label)
     whole = len(rest) == len(shared.sample)
@@ -410,11 +401,8 @@ def _solve(
     axes = solution.axes(len(shared.owner), n_components, means + shared.origin)
     seen = np.bincount(groups, minlength=len(counts))
     stands_for = (counts / np.maximum(seen, 1))[groups]
-    together = None
-    if shared.together is not None:
-        together = shared.together[chosen]
-    alike = bool(np.all(stands_for == 1))
-    leave = Leave(None, None if alike else stands_for, together)
+    together = None if shared.together is None else shared.together[chosen]
+    leave = Leave(None, None if np.all(stands_for == 1) else stands_for, together)
     left = solution.left_out(axes, groups, counts, None, leave)
     centres = np.vstack([np.zeros(axes.turn.shape[1]), solution.gram @ axes.turn])
     flat = np.zeros((len(axes.values), len(axes.values)))

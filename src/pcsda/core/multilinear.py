@@ -1,7 +1,8 @@
 """CSDA for matrices and tensors: one small projection for each mode (MATH 14).
 
-A direction for the whole tensor is the outer product of one direction per mode. Each mode is solved
-with the other modes projected, so no D x D matrix over all D entries is formed.
+A mode is an axis of the tensors. A direction for the whole tensor is the outer product of one
+direction per mode. Each mode is solved with the other modes projected, so that no D x D matrix over
+all D entries is formed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from .scatter import GroupScatter, group_means
 from .spread import centred, naming_the_ridge, ridge_of
 from .subspace import Subspace
 
-# The ratio has converged when a cycle over the modes adds less than this share.
+# The ratio has converged when a cycle over all modes raises it by at most the share SETTLED; there
+# are at most CYCLES cycles.
 SETTLED, CYCLES = 1e-8, 100
 
 
@@ -34,7 +36,7 @@ class Factors:
 
     @property
     def directions(self) -> Array:
-        """Outer products of the modes' directions, as columns; tensor entries are in C order."""
+        """Outer products of the modes' directions, as columns over tensor entries in C order."""
         return reduce(lambda joined, mode: np.asarray(np.kron(joined, mode)), self.modes)
 
 
@@ -48,7 +50,7 @@ def project(tensors: Array, modes: list[Array], leave: int | None = None) -> Arr
 
 
 def mode_scatters(tensors: Array, mode: int, positive: Mask) -> tuple[Array, Array]:
-    """Return S_n and S_p of tensors unfolded along a mode, centred at the positive mean."""
+    """Return S_n and S_p along one mode of tensors that are centred at the positive mean."""
     unfolded = np.moveaxis(tensors, mode + 1, -1)
     size = unfolded.shape[-1]
     both = (unfolded[part].reshape(-1, size) for part in (~positive, positive))
@@ -59,7 +61,7 @@ def mode_scatters(tensors: Array, mode: int, positive: Mask) -> tuple[Array, Arr
 def mode_ranks(X: Floats, shape: tuple[int, ...]) -> list[int]:
     """Return the number of directions in which flattened tensors vary along each mode.
 
-    Rows that are all equal or overflow get the sizes of the modes; the fit rejects them.
+    If all rows are equal or overflow, the sizes of the modes are returned; the fit rejects them.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         rows = X - X.mean(axis=0, dtype=np.float64)
@@ -77,11 +79,11 @@ def solve_modes(
 ) -> Factors:
     """Maximise the trace ratio over orthonormal directions for each mode.
 
-    Problem: ``tr(W' S_n W) / tr(W' (S_p + eps I) W)`` with ``W = W_1 (x) W_2 (x) ...``; `tensors`
-    are centred at the positive mean and scaled by the square roots of their weights. For one mode,
-    with the others projected, this is the trace ratio of the unfolded tensors, with a ridge of eps
-    times the product of the other modes' d. The ratio never falls; its limit may be a local
-    maximum. The starting point solves each mode with the others unprojected. Cost: about
+    Problem: ``tr(W' S_n W) / tr(W' (S_p + eps I) W)`` with ``W = W_1 (x) W_2 (x) ...``. `tensors`
+    must be centred at the positive mean and scaled by the square roots of their weights. For one
+    mode, with the others projected, this is the trace ratio of the unfolded tensors, with a ridge
+    of eps times the product of the other modes' `dims`. The ratio never falls; its limit may be a
+    local maximum. At the start, each mode is solved with the others not projected. Cost: about
     ``2 N D max(d)`` per mode and cycle.
     """
     whole = tensors.shape[1:]
@@ -106,22 +108,22 @@ def solve_modes(
 def _solve(
     numerator: Array, denominator: Array, ridge: float, mode: int, d: int, ratio: float
 ) -> tuple[Array, float]:
-    """Find the best directions for one mode, and the trace ratio they reach."""
+    """Find the best d directions of one mode, starting from a ratio, and their trace ratio."""
     basis = csda_solvers.spread_basis(numerator, denominator)
     if basis.shape[1] < d:
         raise TooFewRowsError(
-            f"n_components[{mode}]={d} must be at most {basis.shape[1]}: along mode {mode} the "
-            "samples vary in no more directions, seen through the others; lower it, raise "
-            "n_components of the other modes or give more samples"
+            f"n_components[{mode}]={d} must be at most {basis.shape[1]}: with the other modes "
+            f"projected, the samples vary in no more directions along mode {mode}; lower "
+            f"n_components[{mode}], raise n_components of the other modes or give more samples"
         )
     forms = Forms(basis.T @ numerator @ basis, basis.T @ denominator @ basis, None, np.ones(2))
-    found = csda_solvers.settled(forms, ridge, d, ratio).ordered()
+    found = csda_solvers.settled(forms, ridge, d, ratio)
     return basis @ found.directions, found.ratio
 
 
 @dataclass(frozen=True)
 class MultilinearFactor:
-    """Solver for flattened tensors in memory; it cannot leave rows out.
+    """A factor for flattened tensors in memory; it leaves no row out.
 
     Attributes
     ----------
@@ -130,8 +132,10 @@ class MultilinearFactor:
         Mode sizes; their product is D.
     dims : tuple of int
         Number of directions for each mode.
+    regularization : float
+    weights : array of shape (N,) or None
     report : function
-        Called with the factors of each solution.
+        Called with the directions of each solution.
     """
 
     X: Floats
@@ -141,8 +145,13 @@ class MultilinearFactor:
     weights: Array | None
     report: Callable[[Factors], None]
 
-    def factors(self, groups: Ints) -> tuple[Factors, Array, float]:
-        """Return the directions for each mode, the group means and the absolute ridge."""
+    def solve(
+        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = None
+    ) -> Subspace:
+        """Solve the criterion; groups are 0 for positives and 1 for negatives.
+
+        The axes are the entries of the projected tensor in C order; `n_components` is ignored.
+        """
         rows, origin, variance = centred(self.X, self.weights)
         ridge = ridge_of(variance, self.regularization)
         counts = np.bincount(groups, self.weights).astype(np.float64)
@@ -153,18 +162,8 @@ class MultilinearFactor:
         with naming_the_ridge(self.X.shape[1], self.regularization):
             tensors = rows.reshape(len(rows), *self.shape)
             found = solve_modes(tensors, groups == 0, ridge, self.dims)
-        return found, means + origin, ridge
-
-    def solve(
-        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = False
-    ) -> Subspace:
-        """Solve the criterion; groups are 0 for positives and 1 for negatives.
-
-        The axes are the entries of the projected tensor in C order; `n_components` is ignored.
-        """
-        found, means, ridge = self.factors(groups)
         self.report(found)
-        W = found.directions
+        W, means = found.directions, means + origin
         z = (self.X - means[0]) @ W
         projected = GroupScatter.from_samples(z, groups, 2, self.weights)
         # Up to rounding of the mean, positives are already about zero.

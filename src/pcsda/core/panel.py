@@ -1,16 +1,16 @@
 """Densities of many labels, stacked in arrays and evaluated without a loop over labels.
 
-In each label's subspace the axes are rotated once more, so that the negatives have unit covariance
+In each label's subspace, the axes are rotated once more, so that the negatives have unit covariance
 about their centres and the positives have a diagonal covariance. A density then needs only a
-weighted sum of squares, a plain sum of squares and products with the centres, which is little work
-compared with the projection. Labels with fewer axes or subclasses are padded with zeros, which
-change nothing.
+weighted sum of squares, a plain sum of squares and products with the centres, which takes little
+time compared with the projection. Labels with fewer axes or subclasses are padded with zeros, which
+do not change the result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import isinf
 from typing import Any, NamedTuple
@@ -20,9 +20,9 @@ import numpy as np
 from . import linalg
 from .density import Blend, Mixture
 from .linalg import Array, Floats, Ints
-from .student import log_sum_exp
+from .student import energy, log_sum_exp
 
-# Products with the centres are computed for as many labels at a time as fit in about these bytes.
+# Products with the centres are computed for as many labels at a time as fit in this many bytes.
 STEP_BYTES = 1 << 20
 
 
@@ -78,7 +78,7 @@ class Panel:
         shape: tuple[int, ...],
         n_views: int,
     ) -> Panel:
-        """Stack densities; `shape` is (K, d), and `kept` lists each label's subclasses."""
+        """Stack densities; `shape` is (K, d), and `kept` lists the clusters of each label."""
         count, (n_clusters, width) = len(densities), shape
         panel = cls(
             np.zeros((count, width)),
@@ -115,15 +115,17 @@ class Panel:
 
     def take(self, labels: Any) -> Panel:
         """Return the densities for a subset of the labels."""
+        return self._each(lambda array: array[labels])
+
+    def _each(self, change: Callable[[Array], Any]) -> Panel:
+        """Apply a function to each array."""
         arrays: dict[str, Any] = {
-            field.name: getattr(self, field.name)[labels]
-            for field in fields(self)
-            if field.name != "n_views"
+            name: change(part) for name, part in vars(self).items() if isinstance(part, np.ndarray)
         }
         return replace(self, **arrays)
 
     def with_centres(self, centres: Array, log_weights: Array) -> Panel:
-        """Replace the subclass means and weights, and move the cloud accordingly."""
+        """Replace the subclass means and weights, and adapt the cloud's centre and variance."""
         shares = np.exp(log_weights)
         cloud = self.cloud.copy()
         on_axis = np.einsum("lkd,ld->lk", centres, self.axis)
@@ -138,8 +140,8 @@ class Panel:
     def views(self, z: Floats, tails: Tails) -> Array:
         """Compute views (n_views, L, n) from coordinates (L, n, d) on the panel's axes.
 
-        Views have the precision of the coordinates. They are computed for a few labels at a time,
-        so that intermediate results stay in cache.
+        Views have the dtype of the coordinates. They are computed for a few labels at a time, so
+        that intermediate results stay in the cache.
         """
         count, n_rows, _ = z.shape
         rows: Any = z
@@ -157,7 +159,7 @@ class Panel:
 
     @cached_property
     def _products(self) -> tuple[Array, ...]:
-        """Multipliers of the rows' squares and coordinates, and the centres' squared lengths."""
+        """Factors of squared coordinates and of coordinates, and squared lengths of the centres."""
         scales = np.stack([self.precision, np.ones_like(self.precision)], axis=1)
         aims = np.concatenate([self.centres, self.axis[:, None]], axis=1)
         sizes = np.einsum("lkd,lkd->lk", self.centres, self.centres)[:, :, None]
@@ -165,15 +167,7 @@ class Panel:
 
     @cached_property
     def _single(self) -> Panel:
-        return self._converted(np.float32)
-
-    def _converted(self, kind: type) -> Panel:
-        arrays: dict[str, Any] = {
-            field.name: getattr(self, field.name).astype(kind)
-            for field in fields(self)
-            if field.name != "n_views"
-        }
-        return replace(self, **arrays)
+        return self._each(lambda array: array.astype(np.float32))
 
     def _some_views(self, z: Array, products: tuple[Array, ...], tails: Tails) -> Array:
         scales, aims, sizes = products
@@ -189,36 +183,27 @@ class Panel:
         return np.stack([ratio, self._cloud_view(on_axis, ratio, tails.cloud)])
 
     def _mixture_view(self, inside: Array, outside: Array, near: Array, tail: float) -> Array:
-        """Return the mixture view, given squared lengths (L, n) and excesses per centre (L, K, n).
+        """Return the mixture view, given squared Mahalanobis distances.
 
-        Excesses are squared distances from the centres, minus the squared lengths.
+        `inside` and `outside` (L, n) are distances from zero under the positive and the negative
+        covariance. `near` (L, K, n) holds distances from the centres minus `outside`, and is
+        overwritten.
         """
         log_weights, volume = self.log_weights[:, :, None], self.volume[:, None]
         if isinf(tail):
             near *= -0.5
             near += log_weights
-            ratio: Array = 0.5 * (outside - inside) - log_sum_exp(near, 1) + volume
-            return ratio
-        half = 0.5 * (tail + self.width)[:, None]
+            return 0.5 * (outside - inside) - log_sum_exp(near, 1) + volume
         near += outside[:, None]
-        np.maximum(near, 0, out=near)  # rounding may make a distance negative
-        near *= 1 / (tail - 2)
-        near += 1
-        np.log(near, out=near)
-        near *= -half[:, None]
-        near += log_weights
-        ratio = volume - half * np.log1p(inside / (tail - 2)) - log_sum_exp(near, 1)
-        return ratio
+        energy(near, self.width[:, None, None], tail, out=near)
+        np.subtract(log_weights, near, out=near)
+        return volume - energy(inside, self.width[:, None], tail) - log_sum_exp(near, 1)
 
     def _cloud_view(self, on_axis: Array, mixture: Array, tail: float) -> Array:
-        """Return the view with all negatives as one cloud, or the mixture view without an axis."""
+        """Return the view with all negatives as one cloud; labels without a cloud get `mixture`."""
         centre, positive, negative = (self.cloud[:, i, None] for i in range(3))
-        inside, outside = on_axis**2 / positive, (on_axis - centre) ** 2 / negative
-        if isinf(tail):
-            ratio = 0.5 * (outside - inside)
-        else:
-            ratio = np.log1p(outside / (tail - 2)) - np.log1p(inside / (tail - 2))
-            ratio *= 0.5 * (tail + 1)
+        ratio = energy((on_axis - centre) ** 2 / negative, 1, tail)
+        ratio -= energy(on_axis**2 / positive, 1, tail)
         ratio += 0.5 * np.log(negative / positive)
         none = ~self.axis.any(axis=1)
         if none.any():

@@ -1,9 +1,9 @@
 """One calibration for all labels in a bank, from their pooled left-out scores (MATH 18).
 
-Five rows cannot calibrate a label, but the rows of thirty labels can. All labels share the
-shrinkage strength, the tails, the view weights and the offset. Positives are left out row by row,
-negatives one identity at a time. A label with many rows may depart from the common slope and
-offset, as far as its own rows support it.
+Five rows are too few to calibrate a label, but the rows of thirty labels are enough to calibrate
+them all. The labels share the shrinkage strength, the tails, the view weights and the offset.
+Positives are left out row by row; negatives are left out one identity at a time. A label with many
+rows may deviate from the common slope and offset, as far as its rows justify it.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from .student import fit_tail
 
 # Shrinkage strengths to try.
 STRENGTHS = (3.0, 10.0, 30.0, 100.0)
-# Number of labels for choosing strength and tails, and of identities scored for each.
+# Number of labels on which strength and tails are chosen, and of identities scored for each.
 CHOICE_LABELS = 40
-# With this many left-out positives, pseudo-positives are not needed.
+# With at least this many left-out positives, no pseudo-positives are needed.
 ENOUGH_POSITIVES = 20
-# Labels with at least this many rows show how much labels differ from the common calibration.
+# Labels with at least this many rows show how much labels deviate from the common calibration.
 MANY_ROWS = 20
-# Spread of log slope and offset between labels, assumed if fewer labels than this reveal it.
+# Spread of log slope and offset between labels, assumed if fewer than LEAST_LABELS can show it.
 USUAL_SPREAD, LEAST_LABELS = 0.3, 5
-# Rows scored as strangers: at most this many of one identity, unless all identities together have
-# fewer than this.
+# At most this many rows of one identity are scored as strangers, or more if all identities together
+# then have at most ROWS_OF_STRANGERS.
 ROWS_OF_STRANGER, ROWS_OF_STRANGERS = 10, 2000
 
 
@@ -49,7 +49,7 @@ class Pool:
     tails : Tails
     calibration : Calibration
     spread : tuple of two floats
-        Standard deviations of the log slope and of the offset between labels.
+        Standard deviations, between labels, of the log slope and of the offset.
     """
 
     negatives: str
@@ -60,7 +60,7 @@ class Pool:
 
     @property
     def n_views(self) -> int:
-        """Number of views; a label without a cloud repeats the mixture view."""
+        """Number of views, the same for all labels: without a cloud, the mixture view repeats."""
         return 2 if self.negatives == "blend" else 1
 
     def density(self, label: SolvedLabel) -> Mixture | Blend:
@@ -70,13 +70,15 @@ class Pool:
 
 @dataclass(frozen=True)
 class Strangers:
-    """Views of rows as strangers: under labels that have not seen them.
+    """Views of rows as strangers, that is, under labels fitted without these rows.
 
     Attributes
     ----------
     views : array of shape (n_views, L, n)
     labels : array of shape (L,)
+        Label numbers.
     identity : array of shape (n,)
+        Identity of each row.
     chosen : int
         The first `chosen` labels were drawn at random; the others are the highest-scoring labels.
     """
@@ -95,34 +97,32 @@ def with_tails(density: Mixture | Blend, tails: Tails) -> Mixture | Blend:
 
 
 def common_tails(labels: Sequence[SolvedLabel], densities: Sequence[Mixture | Blend]) -> Tails:
-    """Return the degrees of freedom under which all labels' left-out negatives are most likely."""
+    """Fit the degrees of freedom to the left-out negatives of all labels together."""
     widths = [len(density.base.positive) for density in densities]
     usual = max(set(widths), key=widths.count)
-    squares: list[Array] = []
-    on_axis: list[Array] = []
-    mass: list[Array] = []
-    mass_on_axis: list[Array] = []
+    about_centres: list[tuple[Array, Array]] = []
+    on_axis: list[tuple[Array, Array]] = []
     for label, density, width in zip(labels, densities, widths, strict=True):
         left = label.subspace.left
         assert left is not None
         if width != usual:
             continue
-        known, own = left_out_squares(density.base.spreads[1], density.base.centres, left)
-        squares.append(own)
-        mass.append(left.mass[known])
+        known, squares = left_out_squares(density.base.spreads[1], density.base.centres, left)
+        about_centres.append((squares, left.mass[known]))
         if isinstance(density, Blend):
-            cloud = density.cloud
-            offset = (left.coordinates @ density.axis)[known] - cloud.centres[0]
-            on_axis.append(offset**2 / cloud.negative[0])
-            mass_on_axis.append(left.mass[known])
-    mixture = fit_tail(np.concatenate(squares), usual, np.concatenate(mass))
-    if not on_axis:
-        return Tails(mixture)
-    return Tails(mixture, fit_tail(np.concatenate(on_axis), 1, np.concatenate(mass_on_axis)))
+            on_axis.append((density.cloud_squares(left)[known], left.mass[known]))
+    mixture = _joint_tail(about_centres, usual)
+    return Tails(mixture, _joint_tail(on_axis, 1)) if on_axis else Tails(mixture)
+
+
+def _joint_tail(parts: Sequence[tuple[Array, Array]], width: int) -> float:
+    """Fit the degrees of freedom to the squared distances and weights of several labels."""
+    squares, mass = map(np.concatenate, zip(*parts, strict=True))
+    return fit_tail(squares, width, mass)
 
 
 def turns_of(labels: Sequence[SolvedLabel], n_clusters: int, width: int) -> Array:
-    """Return the labels' rotations over all clusters, padded with zeros to shape (L, K, d)."""
+    """Return the labels' rotations (L, K, d), with zeros for clusters and axes they lack."""
     turns = np.zeros((len(labels), n_clusters, width))
     for place, label in enumerate(labels):
         turns[place, label.kept, : label.turn.shape[1]] = label.turn
@@ -130,14 +130,14 @@ def turns_of(labels: Sequence[SolvedLabel], n_clusters: int, width: int) -> Arra
 
 
 def scored_rows(block: Ints, n_identities: int) -> Ints:
-    """Select which of an identity's rows to score as strangers."""
+    """Select the rows of an identity, given as `block`, that are scored as strangers."""
     most = max(ROWS_OF_STRANGER, ROWS_OF_STRANGERS // n_identities)
     return block[:: -(-len(block) // most)]
 
 
 @dataclass(frozen=True)
 class Block:
-    """Rows of one identity, projected onto the axes of labels that have not seen it."""
+    """Rows of one identity on the axes of labels fitted without it, with these labels' centres."""
 
     z: Array
     centres: Array
@@ -147,16 +147,15 @@ class Block:
     def of(
         cls, shared: SharedRows, block: Ints, labels: Ints, turns: Array, scored: Ints | None = None
     ) -> Block:
-        """Remove a block of rows, and project the `scored` rows, by default the whole block."""
+        """Remove a block of rows from the labels, and project its `scored` rows, by default all."""
         scored = block if scored is None else scored
         return cls(*as_strangers(shared, Away.of(shared, block, scored), labels, turns))
 
     def views(self, panel: Panel, tails: Tails) -> Array:
-        """Return views of the rows under the labels' densities."""
+        """Return the views of the rows under the densities in `panel`."""
         turn = panel.turn.swapaxes(1, 2)
         moved = panel.with_centres(self.centres @ turn, self.log_weights)
-        views: Array = moved.views(self.z @ turn, tails)
-        return views
+        return moved.views(self.z @ turn, tails)
 
 
 def choose_pool(
@@ -168,16 +167,16 @@ def choose_pool(
     shrinkage: float | None,
     tails: str,
 ) -> Pool:
-    """Choose strength and tails by the log-loss of left-out scores, on a subset of the labels.
+    """Choose shrinkage strength and tails by the log-loss of left-out scores.
 
     Parameters
     ----------
     shared : SharedRows
     numbers : array of shape (L,)
-        Label numbers.
+        Numbers of the labels.
     labels : sequence of SolvedLabel
     identities : sequence of row numbers
-        Rows of each identity left out as a stranger; a label that owns them is not scored on them.
+        Rows of each identity that is left out as a stranger; its own label does not score it.
     negatives, tails : str
         As in `fit.Rule`.
     shrinkage : float or None
@@ -191,7 +190,7 @@ def choose_pool(
         Block.of(shared, block, numbers[others], turns[others], scored_rows(block, len(met)))
         for block, others in zip(identities, met, strict=True)
     ]
-    best, least = None, np.inf
+    tried: list[tuple[float, Pool]] = []
     for strength in STRENGTHS if shrinkage is None else (shrinkage,):
         densities = [label.density(negatives, strength) for label in labels]
         found = common_tails(labels, densities) if tails == "fitted" else Tails()
@@ -205,10 +204,8 @@ def choose_pool(
         ]
         positives, mass = positive_views(labels, densities, panel.n_views)
         calibration, loss = calibrate(positives, mass, np.concatenate(views, axis=1))
-        if best is None or loss < least:
-            best, least = replace(pool, calibration=calibration), loss
-    assert best is not None
-    return best
+        tried.append((loss, replace(pool, calibration=calibration)))
+    return min(tried, key=lambda pair: pair[0])[1]
 
 
 def positive_views(
@@ -216,7 +213,7 @@ def positive_views(
 ) -> tuple[Array, Array]:
     """Return views (n_views, n) of all labels' left-out positives, and their weights.
 
-    If these are few, rows are added where new positives may lie (MATH 16).
+    If positives are few, pseudo-positives are added where new positives may lie (MATH 16).
     """
     views: list[Array] = []
     pseudo: list[Array] = []
@@ -239,7 +236,10 @@ def positive_views(
 
 
 def calibrate(positives: Array, mass: Array, negatives: Array) -> tuple[Calibration, float]:
-    """Fit view weights and an offset, weighting both classes equally; also return the log-loss."""
+    """Fit view weights and an offset, with equal weight for both classes, and compute the log-loss.
+
+    `mass` holds the weights of the positives.
+    """
     views = np.concatenate([positives, negatives], axis=1)
     positive = np.arange(views.shape[1]) < positives.shape[1]
     total = max(mass.sum(), 1.0)
@@ -259,31 +259,29 @@ class Own:
     weight: Array
 
 
-def moved_labels(
-    scores: Sequence[Own], spread: tuple[float, float] | None = None
-) -> tuple[Array, tuple[float, float]]:
+def moved_labels(scores: Sequence[Own]) -> tuple[Array, tuple[float, float]]:
     """Return each label's deviations (L, 2) from the common log slope and offset, and their spread.
 
-    The spread, unless given, is estimated from the labels: the variance of their estimates minus
-    the variance of the estimation errors.
+    The squared spread is the variance of the labels' estimates minus the variance of the estimation
+    errors. Few labels do not show it, and get `USUAL_SPREAD`.
     """
     if not scores:
-        return np.zeros((0, 2)), (0.0, 0.0) if spread is None else spread
-    if spread is None:
-        wide = [_moved(own, (1.0, 1.0)) for own in scores]
-        found = np.array([point for point, _ in wide])
-        errors = np.array([error for _, error in wide])
-        if len(scores) < LEAST_LABELS:
-            learned = np.full(2, USUAL_SPREAD)
-        else:
-            learned = np.sqrt(np.maximum((found**2 - errors).mean(axis=0), 0.0))
+        return np.zeros((0, 2)), (0.0, 0.0)
+    spread = USUAL_SPREAD, USUAL_SPREAD
+    if len(scores) >= LEAST_LABELS:
+        found, errors = map(
+            np.array, zip(*(_moved(own, (1.0, 1.0)) for own in scores), strict=True)
+        )
+        learned = np.sqrt(np.maximum((found**2 - errors).mean(axis=0), 0.0))
         spread = float(min(learned[0], 1.0)), float(min(learned[1], 3.0))
-    points = np.array([_moved(own, spread)[0] for own in scores])
-    return points, spread
+    return np.array([_moved(own, spread)[0] for own in scores]), spread
 
 
 def _moved(own: Own, spread: tuple[float, float]) -> tuple[Array, Array]:
-    """Find a label's most likely log slope and offset, and their variances, by Newton steps."""
+    """Find a label's most likely log slope and offset by Newton steps, and their variances.
+
+    Both have normal priors about zero, with standard deviations `spread`.
+    """
     prior = np.array([1 / max(size, 1e-3) ** 2 for size in spread])
     point = np.zeros(2)
     sign = np.where(own.positive, -1.0, 1.0)

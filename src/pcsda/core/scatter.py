@@ -1,8 +1,8 @@
 """Group statistics, which are all that the dense solvers need from the data.
 
 Group 0 is the positive class; groups 1..K are the subclasses of the negative class. There are two
-scatter matrices for any K, so statistics from chunks, workers and batches stay small, and they
-merge exactly (Chan, Golub and LeVeque, 1983).
+scatter matrices whatever K is, so the statistics of chunks, workers and batches stay small, and
+they merge exactly (Chan, Golub and LeVeque, 1983).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from . import linalg
 from .linalg import Array, Floats, Ints
 from .spread import known_variance
 
-# Below this share of the variances, rounding of the means is invisible in float32 products.
+# Below this share of the variances, the rounding error of the means is negligible.
 NEGLIGIBLE = 1e-9
-# If a group keeps less than this share of its weight, the remainder is rounding.
+# If at most this share of a group's weight remains, the remainder is rounding.
 ROUNDING = 1e-10
 
 
@@ -55,18 +55,21 @@ class GroupScatter:
         weights: Array | None = None,
         dtype: type[np.floating] = np.float64,
     ) -> GroupScatter:
-        """Collect the statistics of the rows `X`, whose groups are `groups`, in one pass.
+        """Collect the statistics of the rows `X`, divided by `groups`, in one pass.
 
-        Each piece of a group within a block is centred at its own mean before it is squared, and a
-        group's pieces are joined through the scatter of their means. So neither an offset in the
-        data nor the distance between groups costs digits. Cost: N D^2, BLAS-3; memory: one block.
+        Rows are processed in blocks. The rows of a group within one block are centred at their own
+        mean before they are squared, and the scatter of these means is added afterwards. So neither
+        an offset of the data nor the distance between groups costs digits. Cost: ``N D^2`` for
+        matrix products, and memory for one block.
 
-        With `dtype` float32 the products within a block are float32, at half the cost: an entry of
-        a scatter matrix is then accurate to about 1e-7 of the product of its two standard
+        With `dtype` float32, the products within a block are float32 and take half the time. An
+        entry of a scatter matrix is then accurate to about 1e-7 of the product of its two standard
         deviations. Sums over blocks are always float64.
         """
         size = int(groups.max()) + 1 if n_groups is None else n_groups
-        order = group_order(groups)
+        # Short integers get a fast radix sort.
+        short = groups.astype(np.int16) if groups.max(initial=0) < 2**15 else groups
+        order = np.argsort(short, kind="stable")
 
         def collect(start: int, stop: int) -> GroupScatter:
             return _collect(X, order[start:stop], groups, size, weights, dtype)
@@ -77,7 +80,7 @@ class GroupScatter:
     def merge(self, other: GroupScatter) -> GroupScatter:
         """Return the statistics of both sets of samples together.
 
-        Groups are matched by number; a group that one side lacks is empty there.
+        Groups are matched by number. A group that only one of the two has is empty in the other.
         """
         size = max(len(self.counts), len(other.counts))
         left, right = self._padded(size), other._padded(size)
@@ -91,9 +94,9 @@ class GroupScatter:
         return GroupScatter(counts, means, positive, within)
 
     def without(self, other: GroupScatter) -> GroupScatter:
-        """Return the statistics without the samples in `other`; this is the inverse of `merge`.
+        """Return the statistics without the samples in `other`: the inverse of `merge`.
 
-        Drops subclasses that become empty.
+        Subclasses that become empty are dropped.
         """
         rest = self.counts - other.counts
         rest[rest <= ROUNDING * self.counts] = 0.0
@@ -115,7 +118,7 @@ class GroupScatter:
         )
 
     def renumbered(self, places: Ints, n_groups: int) -> GroupScatter:
-        """Return the statistics with group g renumbered to ``places[g]``, for `n_groups` groups."""
+        """Return the statistics with group g as number ``places[g]`` among `n_groups` groups."""
         counts, means = np.zeros(n_groups), np.zeros((n_groups, self.means.shape[1]))
         counts[places], means[places] = self.counts, self.means
         return replace(self, counts=counts, means=means)
@@ -144,7 +147,7 @@ class GroupScatter:
     @property
     @np.errstate(over="ignore", invalid="ignore")
     def total_variance(self) -> float:
-        """trace(S_T) / N, the mean squared distance from the grand mean; 0 if it is rounding."""
+        """trace(S_T) / N, the mean squared distance from the grand mean; 0 if only rounding."""
         shares = self.counts / self.counts.sum()
         spread = self.means - self.means[0]
         spread = spread - shares @ spread
@@ -159,25 +162,14 @@ class GroupScatter:
 
     @property
     def between(self) -> Array:
-        """S_n in PCSDA: the scatter of the subclass means about the positive mean."""
+        """S_n of PCSDA: the scatter of the subclass means about the positive mean."""
         return self.delta.T @ self.delta
 
     @property
     def out_of_class(self) -> Array:
-        """S_n in CSDA, eq. (S_n_matrix): the scatter of all negatives about the positive mean."""
+        """S_n of CSDA, eq. (S_n_matrix): the scatter of all negatives about the positive mean."""
         weighted = self.delta * self.counts[1:, None]
         return self.within + weighted.T @ self.delta
-
-    @property
-    def phi_p(self) -> Array:
-        """Covariance of eq. (Phi_p)."""
-        return self.positive / self.n_positive
-
-    @property
-    def phi_w(self) -> Array:
-        """Covariance of eq. (Phi_w); zero by definition when all subclasses are single samples."""
-        freedom = self.within_freedom
-        return self.within / freedom if freedom > 0 else np.zeros_like(self.within)
 
     @property
     def within_freedom(self) -> float:
@@ -185,17 +177,12 @@ class GroupScatter:
         return max(self.n_negative - self.n_subclasses, 0.0)
 
     @property
-    def phi_n(self) -> Array:
-        """Covariance of eq. (Phi_n2), with the mean subclass size for M; may be indefinite."""
-        return self.phi_o - self.phi_w
-
-    @property
     def phi_o(self) -> Array:
-        """Covariance of eq. (Phi_o)."""
+        """Covariance of eq. (Phi_o), which is the sum of eq. (Phi_n2) and eq. (Phi_w)."""
         return self.between / self.n_subclasses + self.within / self.n_negative
 
     def leading(self, d: int) -> GroupScatter:
-        """Return the statistics for only the first `d` coordinates."""
+        """Return the statistics of only the first `d` coordinates."""
         return replace(
             self,
             means=self.means[:, :d],
@@ -213,7 +200,7 @@ class GroupScatter:
         )
 
 
-# No warning about overflow is needed here, because the check of the total variance catches it.
+# Overflow needs no warning here, because the check of the total variance finds it.
 @np.errstate(over="ignore", invalid="ignore")
 def _collect(
     X: Floats,
@@ -246,14 +233,14 @@ def _collect(
 def _scatter_about(
     means: Array, X: Floats, members: Ints, numbers: Ints, weights: Array | None, buffer: Floats
 ) -> Array:
-    """Store the group means of sorted rows in `means`, and return the scatter about them.
+    """Store the group means of rows sorted by group in `means`, and return the scatter about them.
 
     A block may hold many groups, each centred at its own mean, so that D x D products are summed
     once per block rather than once per group.
     """
     result = np.zeros((X.shape[1], X.shape[1]))
     sizes = np.bincount(numbers)
-    pieces: list[_Piece] = []  # of groups that extend beyond one block
+    pieces: list[_Piece] = []  # parts of groups that extend beyond one block
     losses: list[Array] = []
     for start in range(0, len(members), len(buffer)):
         block = slice(start, start + len(buffer))
@@ -268,7 +255,7 @@ def _scatter_about(
                 means[piece.group] = piece.mean
             elif piece.weight > 0:
                 pieces.append(piece)
-        result += rows.T @ rows  # NumPy exploits the symmetry: half the work of a general product
+        result += rows.T @ rows  # NumPy uses the symmetry, which halves the work
     if losses:
         lost = np.array(losses)
         if np.any(np.einsum("ij,ij->j", lost, lost) > NEGLIGIBLE * result.diagonal()):
@@ -295,10 +282,10 @@ def _runs(numbers: Ints) -> Iterator[slice]:
 
 @dataclass(frozen=True)
 class _Piece:
-    """Rows of one group within a block.
+    """The mean and weight of one group's rows within a block.
 
-    `loss` is the rounding error of the mean, expressed as a row whose square belongs to the
-    scatter; None if the mean is exact.
+    `loss` is the rounding error of the mean in float32, scaled so that its outer product is the
+    error of the scatter; None in float64.
     """
 
     group: int
@@ -308,7 +295,7 @@ class _Piece:
 
 
 def _centre(rows: Floats, weight: Array | None, group: int) -> _Piece:
-    """Centre rows in place, then multiply them by the square roots of their weights."""
+    """Centre the rows of a group in place, then scale them by the square roots of their weights."""
     share = np.ones(len(rows), rows.dtype) if weight is None else weight
     total = float(share.sum())
     if total == 0:
@@ -317,18 +304,12 @@ def _centre(rows: Floats, weight: Array | None, group: int) -> _Piece:
     mean = share @ rows / total
     rows -= mean
     loss = None
-    if rows.dtype != np.float64:  # a rounded mean leaves part of an offset
+    if rows.dtype != np.float64:  # after subtraction of a rounded mean, part of an offset remains
         rest = (share @ rows).astype(np.float64) / total
         mean, loss = mean + rest, np.sqrt(total) * rest
     if weight is not None:
         rows *= np.sqrt(weight)[:, None]
     return _Piece(group, total, mean, loss)
-
-
-def group_order(groups: Ints) -> Ints:
-    """Return the order that sorts rows by group, with a fast radix sort where possible."""
-    short = groups.astype(np.int16) if groups.max(initial=0) < 2**15 else groups
-    return np.argsort(short, kind="stable")
 
 
 def gather(X: Floats, chosen: Ints, buffer: Floats) -> Floats:
@@ -343,10 +324,9 @@ def gather(X: Floats, chosen: Ints, buffer: Floats) -> Floats:
 
 
 def group_means(X: Any, groups: Ints, counts: Array, weights: Array | None) -> Array:
-    """Compute the weighted mean of each group with a single sparse product; X may be sparse."""
+    """Compute the weighted mean of each group by one sparse product; X may be sparse."""
     weight = np.ones(len(groups)) if weights is None else weights
     # One entry per column, so these are the arrays of a CSC matrix.
     columns = weight / counts[groups], groups, np.arange(len(groups) + 1)
     averages = sparse.csc_array(columns, shape=(len(counts), len(groups))) @ X
-    dense: Array = np.asarray(averages.todense() if sparse.issparse(averages) else averages)
-    return dense
+    return np.asarray(averages.todense() if sparse.issparse(averages) else averages)

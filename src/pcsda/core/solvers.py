@@ -1,9 +1,9 @@
-"""Solvers that turn group statistics into a projection, one pure function each.
+"""Solvers that turn group statistics into a projection; each is one pure function.
 
 PCSDA maximises ``w' S_n w / w' (S_p + S_w + eps I) w``, where S_n is the scatter of the subclass
-means (MATH 1 to 5). The CSDA solvers are in :mod:`pcsda.core.csda_solvers`. The ridge ``eps`` is
-added to the denominator. Components are rows in descending order of eigenvalue, scaled so that the
-denominator becomes the identity, each with its largest entry positive.
+means and eps is the ridge (MATH 1 to 5). Components are rows in descending order of eigenvalue.
+They are scaled so that the denominator becomes the identity, and the largest entry of each is
+positive. The CSDA solvers are in :mod:`pcsda.core.csda_solvers`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class Projection:
     factor : array of shape (D, D) or None
         Lower Cholesky factor of ``S_I + eps I`` if the solver computed one.
     step : float
-        CSDA's reference vector is ``m + step (m - m_n)``, where m and m_n are the class means.
+        CSDA's reference vector is ``m + step (m - m_n)``, where m is the mean of the positives and
+        m_n the mean of the negatives.
     """
 
     components: Array
@@ -49,14 +50,15 @@ class Projection:
         return Projection(components, values, count, self.factor, self.step)
 
 
-# Relative tolerance of LSMR; restarts end if one changes the solution by less than SETTLED.
+# Relative tolerance of LSMR; the relative change of the solution at which restarts end; and the
+# largest number of restarts.
 LSMR_TOLERANCE, SETTLED, RESTARTS = 1e-14, 1e-10, 6
-# Group means are sums: each entry may be off by this share of its size.
+# Each entry of a group mean may have a rounding error of this share of its size.
 MEANS_ROUNDING = 8 * float(np.finfo(np.float64).eps)
 
 
 def no_direction() -> TooFewRowsError:
-    """Create the error for the case that all subclass means equal the positive mean."""
+    """Create the error for subclass means that all equal the positive mean."""
     return TooFewRowsError(
         "every subclass mean equals the positive mean, so no direction tells them apart; raise "
         "n_subclasses or give subclass_labels"
@@ -73,11 +75,11 @@ def require_apart(means: Array, total_variance: float) -> None:
 
 
 def count_axes(values: Array, noise: Array | float, size: int) -> int:
-    """Count the axes that a problem has, by the same rule for all solvers.
+    """Count the axes of a problem, by the same rule for all solvers.
 
-    `values` are the criterion values in descending order. An axis counts if its value exceeds both
-    `noise`, the most that rounding alone can cause, and rounding relative to the largest value.
-    `size` is the size of the matrix behind the values.
+    `values` are the criterion values in descending order, from a matrix with `size` rows. An axis
+    counts if its value exceeds `noise`, the largest value that rounding alone can cause, and also
+    exceeds rounding relative to the largest value.
     """
     rank = linalg.numerical_rank(values, size)
     unseen = np.flatnonzero(values <= noise)
@@ -85,18 +87,18 @@ def count_axes(values: Array, noise: Array | float, size: int) -> int:
 
 
 def means_noise(directions: Array, means: Array) -> Array:
-    """Return the largest criterion value that rounded group means can cause on each direction.
+    """Return the largest criterion value that rounding of the means can cause on each direction.
 
     Directions are columns, scaled so that the denominator is the identity. A criterion value is
-    then the squared distance between the means along its direction. If no row varies along a
-    direction, only a small ridge limits the effect of rounding in the means.
+    then a squared distance between the means along its direction. If no row varies along a
+    direction, only the ridge limits the effect of rounding, and it may be small.
     """
     rounding: Array = MEANS_ROUNDING * (np.abs(means).max(axis=0) @ np.abs(directions))
     return rounding**2
 
 
 def ordered(directions: Array, values: Array, size: int, factor: Array | None = None) -> Projection:
-    """Build a projection from directions in descending order, dropping those due to rounding."""
+    """Build a projection from directions in descending order, without those due to rounding."""
     rank = linalg.numerical_rank(values, size)
     return Projection(linalg.fix_signs(directions[:, :rank].T), values[:rank], rank, factor)
 
@@ -104,8 +106,8 @@ def ordered(directions: Array, values: Array, size: int, factor: Array | None = 
 def count_apart(directions: Array, means: Array) -> int:
     """Count the leading directions along which the group means differ by more than rounding.
 
-    Distances are computed from the means themselves: if a direction combines others that nearly
-    cancel, its eigenvalue may be nothing but rounding.
+    Distances are computed from the means themselves. If a direction combines others that nearly
+    cancel, its eigenvalue may be only rounding.
     """
     moved = (means[1:] - means[0]) @ directions
     values = np.einsum("ij,ij->j", moved, moved)
@@ -113,10 +115,10 @@ def count_apart(directions: Array, means: Array) -> int:
 
 
 def rayleigh_ritz(basis: Array, numerator: Array, denominator: Array) -> Projection:
-    """Find the best directions inside the span of the columns of `basis`.
+    """Find the best directions in the span of the columns of `basis`.
 
-    `numerator` and `denominator` are the two quadratic forms on that basis. Columns are first
-    scaled to equal norm, and linearly dependent columns are dropped.
+    `numerator` and `denominator` are the criterion's quadratic forms on these columns. Columns are
+    first scaled to equal norm, and linearly dependent columns are dropped.
 
     Raises
     ------
@@ -129,7 +131,7 @@ def rayleigh_ritz(basis: Array, numerator: Array, denominator: Array) -> Project
     values, vectors = linalg.eigh_descending(denominator / np.outer(scale, scale))
     kept = linalg.numerical_rank(values, size)
     vectors = vectors / scale[:, None]
-    # A column that depends on the others is null in both forms.
+    # A column that depends on the others vanishes in both forms.
     dropped = np.einsum("ij,ij->j", vectors[:, kept:], numerator @ vectors[:, kept:])
     singular = dropped > np.sqrt(linalg.RANK_TOLERANCE) * np.sum(np.diag(numerator) / scale**2)
     rounding = bottom < linalg.RANK_TOLERANCE * size * np.diag(numerator)
@@ -160,17 +162,17 @@ def cholesky(scatter: GroupScatter, ridge: float) -> Projection:
 
 
 def _require_spread(scatter: GroupScatter) -> None:
-    """Reject features that are constant up to rounding; the pivots do not reveal them."""
+    """Reject features that are constant within groups up to rounding; pivots do not reveal them."""
     rounding = MEANS_ROUNDING * np.abs(scatter.means).max(axis=0)
     if np.any(scatter.intra.diagonal() <= scatter.counts.sum() * rounding**2):
         raise SingularMatrixError("a feature does not vary within groups")
 
 
 def eigen(scatter: GroupScatter, ridge: float) -> Projection:
-    """Solve eq. (PnPi_eigproblem) directly; the other solvers are tested against this one.
+    """Solve eq. (PnPi_eigproblem) directly; tests compare the other solvers with this one.
 
-    Problem: ``S_n w = lambda (S_I + eps I) w``, solved by a dense generalised eigensolver. S_n
-    squares the rounding of the means, so axes are counted using the means themselves.
+    Problem: ``S_n w = lambda (S_I + eps I) w``, solved by a dense generalised eigensolver. The
+    squares in S_n amplify the rounding of the means, so :func:`cholesky` counts the axes.
     Cost: about ``10 D^3``.
     """
     size = scatter.means.shape[1]
@@ -185,11 +187,11 @@ def eigen(scatter: GroupScatter, ridge: float) -> Projection:
 
 
 def label_targets(counts: Array) -> Array:
-    """Return the spectral targets' coefficients (K + 1, K) on the group indicators (MATH 5).
+    """Return the coefficients (K + 1, K) of the spectral targets on the group indicators (MATH 5).
 
     The targets ``V = U Q`` are the top eigenvectors of ``(L_I + e I)^-1 L_n`` in
-    eq. (EigProbLnLw), known from the labels alone: ``U`` holds ``1_k/n_k - 1_p/n_p`` and Q holds
-    the eigenvectors of the K x K matrix ``U'U = diag(1/n_k) + 11'/n_p``.
+    eq. (EigProbLnLw). They follow from the labels alone: ``U`` holds ``1_k/n_k - 1_p/n_p``, and Q
+    holds the eigenvectors of the K x K matrix ``U'U = diag(1/n_k) + 11'/n_p``.
     """
     gram = np.diag(1 / counts[1:]) + 1 / counts[0]
     values, rotation = linalg.eigh_descending(gram)
@@ -201,9 +203,9 @@ def spectral(scatter: GroupScatter, ridge: float) -> Projection:
     """Solve PCSDA by spectral regression (MATH 5; section III-C of the paper).
 
     Problem: ``min ||X_m W - V||^2 + eps ||W||^2`` on data centred at the positive mean, then the
-    best directions in the span of W. The subspace is the same as from :func:`cholesky`. With ridge
-    0 the regression is the paper's ``W = (X')^+ V``, which also solves singular problems; if it
-    fits V without error, the criterion is infinite and the directions keep the order of V.
+    best directions in the span of W. The subspace equals that of :func:`cholesky`. With ridge 0 the
+    regression is the paper's ``W = (X')^+ V``, which also solves singular problems. If it fits V
+    without error, the criterion is infinite and the directions keep the order of V.
     Cost: ``D^3/3 + 2 D^2 K`` (ridge 0: about ``9 D^3``).
     """
     size = scatter.means.shape[1]
@@ -235,8 +237,7 @@ def _pseudo_solve(matrix: Array, right: Array) -> Array:
     values, vectors = linalg.eigh_descending(matrix)
     rank = linalg.numerical_rank(values, len(matrix))
     vectors = vectors[:, :rank]
-    solution: Array = vectors @ ((vectors.T @ right) / values[:rank, None])
-    return solution
+    return vectors @ ((vectors.T @ right) / values[:rank, None])
 
 
 def lsqr(
@@ -244,11 +245,11 @@ def lsqr(
 ) -> Projection:
     """Solve PCSDA by iterative least squares, for sparse and very wide data (MATH 5).
 
-    Problem: the same as for :func:`spectral`, using only products with X and X'; X is never made
-    dense and no D x D or N x N matrix is formed. Columns are scaled to equal norm, including the
-    ridge, so their units do not matter. Cost: about 2 K products with X per LSMR iteration; the
-    number of iterations grows with the problem's condition number. Warns if the iterations do not
-    converge.
+    Problem: the same as for :func:`spectral`, using only products with X and X'. X stays sparse,
+    and no D x D or N x N matrix is formed. Columns are scaled to equal norm, including the ridge,
+    so that their units do not matter. Cost: about 2 K products with X per LSMR iteration; the
+    number of iterations grows with the condition number of the problem. Warns if the iterations do
+    not converge.
     """
     n_samples, width = X.shape
     root = np.ones(n_samples) if weights is None else np.sqrt(weights)
@@ -287,10 +288,10 @@ def lsqr(
 
 
 def _column_sizes(X: Any, weight: Array, origin: Array) -> tuple[Array, float]:
-    """Estimate each column's weighted sum of squares about `origin`, and the products' rounding.
+    """Return each column's weighted sum of squares about `origin`, and a relative rounding error.
 
-    If columns are far from zero, the sums are differences of large numbers, and products with the
-    rows lose equally many digits.
+    If columns are far from zero, the sums are differences of large numbers and lose digits. The
+    second result is the relative rounding error of products with the rows, which lose as many.
     """
     squares = np.asarray((X.multiply(X) if hasattr(X, "multiply") else X**2).T @ weight).ravel()
     sizes: Array = squares - 2 * origin * (X.T @ weight) + weight.sum() * origin**2
@@ -303,7 +304,10 @@ def _column_sizes(X: Any, weight: Array, origin: Array) -> tuple[Array, float]:
 def _settled(
     operator: LinearOperator, target: Array, limit: int, rounding: float
 ) -> tuple[Array, bool]:
-    """Solve a least-squares problem by LSMR, restarting on the residual until nothing changes."""
+    """Solve a least-squares problem by LSMR, restarted on the residual until it has converged.
+
+    Returns the solution, and whether it has converged.
+    """
     solution = np.zeros(operator.shape[1])
     enough = max(SETTLED, 100 * rounding)
     for _ in range(RESTARTS):
@@ -316,9 +320,9 @@ def _settled(
 
 
 def seen_by(form: Array, directions: Array) -> Mask:
-    """Return a mask of directions on which a quadratic form exceeds rounding, in any units.
+    """Return a mask of the directions along which a quadratic form exceeds rounding, in any units.
 
-    With a small ridge, a null direction has a large quotient, but not a large numerator.
+    With a small ridge, a null direction can have a large quotient, but not a large numerator.
     """
     value = np.einsum("ij,ij->j", directions, form @ directions)
     reach = np.sqrt(form.diagonal()) @ np.abs(directions)

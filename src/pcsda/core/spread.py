@@ -1,4 +1,4 @@
-"""Centre and spread of the rows, and the ridge relative to that spread."""
+"""The mean and spread of the rows, and the ridge relative to the spread."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import numpy as np
 from . import linalg
 from .linalg import Array, Floats, SingularMatrixError, TooFewRowsError
 
-# Below this, inverses of variances overflow.
+# Inverses of smaller variances may overflow.
 SMALLEST_VARIANCE = 1e-280
-# Squares of numbers up to this do not overflow, nor do sums of many of them.
+# Squares of numbers up to this size do not overflow, nor do sums of many such squares.
 LARGEST_NUMBER = 1e150
-# If this share of the numbers is too large, it is the scale rather than a wrong entry.
+# If at least this share of the numbers is too large, the scale is to blame, not a wrong entry.
 FEW = 0.1
 
 
 class ScaleError(ValueError):
-    """Error that numbers too large or too small for their squares may have caused."""
+    """Error raised if numbers may be so large or so small that their squares are lost."""
 
 
 class NoSpread(TooFewRowsError, ScaleError):
-    """Error raised if all rows are equal, or look so because their squares vanish."""
+    """Error raised if all rows are equal, or look equal because their squares vanish."""
 
 
 class OverflowingSquares(ScaleError):
@@ -37,7 +37,11 @@ class OverflowingSquares(ScaleError):
 
 
 def scale_problem(X: Floats, columns: Sequence[object] | None = None) -> str | None:
-    """Say which number of X is too large if few are, or that all rows are too close, or None."""
+    """Describe why the squares of X overflow or underflow, or return None.
+
+    If only a few numbers are too large, the message names the largest. `columns` holds the names of
+    the columns.
+    """
     if X.size == 0 or not np.isfinite(X).all():
         return None
     place = np.unravel_index(np.abs(X).argmax(), X.shape)
@@ -61,24 +65,24 @@ def _underflow(spread: float) -> str:
 
 
 def require_squares(X: Floats) -> None:
-    """Reject rows whose squares may overflow before they are used in any statistics."""
+    """Reject rows whose squares may overflow, before any statistics use them."""
     if max(float(X.max()), -float(X.min())) > LARGEST_NUMBER:
         raise OverflowingSquares
 
 
 def auto_regularization(n_positive: float, *, kernel: bool, contaminated: bool = False) -> float:
-    """Return the relative ridge that ``regularization="auto"`` stands for (MATH 16).
+    """Return the relative ridge for ``regularization="auto"`` (MATH 16).
 
     Whitening amplifies the error in the positive mean, so the ridge is larger for few positives.
-    Feature spaces have many, mostly weak directions, so kernels need a smaller ridge. If the
-    negatives are `contaminated` with hidden positives, which can outnumber the known ones, the
-    ridge also keeps the axes away from these.
+    Feature spaces have many directions, most of them weak, so kernels need a smaller ridge. If the
+    negatives are `contaminated` by hidden positives, which may outnumber the known ones, the ridge
+    must also keep the hidden positives from shaping the axes.
     """
     count = max(n_positive, 1.0)
     if contaminated:
         times, least = (10, 0.2) if kernel else (30, 0.9)
         return float(max(times / count, least))
-    # A single positive is its own mean, so the mean is off by as much as a row varies.
+    # A single positive is the mean of its class, so this mean is off by as much as rows vary.
     if kernel:
         return float(max(2.5 / count**2, np.clip(1 / count, 0.1, 0.3)))
     return float(max(10 / count**2, np.clip(3 / count**0.5, 0.3, 2.0)))
@@ -92,7 +96,7 @@ def no_spread() -> NoSpread:
 
 
 def ridge_of(total_variance: float, regularization: float) -> float:
-    """Convert a relative ridge to an absolute one (MATH 1); raise an error for equal rows."""
+    """Convert a relative ridge to an absolute one (MATH 1); reject rows that are all equal."""
     if not np.isfinite(total_variance):
         raise OverflowingSquares
     if total_variance <= 0:
@@ -105,7 +109,7 @@ def ridge_of(total_variance: float, regularization: float) -> float:
 def ridges_of(
     total_variance: float, regularizations: list[float], ridges: list[float] | None
 ) -> list[float]:
-    """Return the absolute ridges if given, or compute them from the relative ones."""
+    """Return the absolute ridges if given; otherwise compute them from `regularizations`."""
     if ridges is not None:
         return ridges
     return [ridge_of(total_variance, value) for value in regularizations]
@@ -133,7 +137,7 @@ def centred(X: Floats, weights: Array | None) -> tuple[Array, Array, float]:
     total = len(X) if weights is None else weights.sum()
     share = np.full(len(X), 1 / total) if weights is None else weights / total
     exact = X.astype(np.float64, copy=False)
-    # Rows are taken about the first one, so that an offset of all rows costs no digits.
+    # The first row is subtracted first, so that a common offset of all rows costs no digits.
     rows = exact - exact[0]
     shift = share @ rows
     rows -= shift
@@ -144,7 +148,7 @@ def centred(X: Floats, weights: Array | None) -> tuple[Array, Array, float]:
 
 
 def known_variance(variance: float, means: Array) -> float:
-    """Return the total variance, or 0 if it may be the rounding of rows with these means."""
+    """Return the total variance, or 0 if it may be only the rounding of rows with these means."""
     rounding = linalg.SAME_NUMBER * np.abs(means).max()
     with np.errstate(invalid="ignore"):
         return 0.0 if np.sqrt(variance / means.shape[-1]) <= rounding else variance

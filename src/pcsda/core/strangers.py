@@ -1,8 +1,8 @@
 """Scoring the identities in a bank as if they were strangers (MATH 17).
 
-All rows of an identity are removed from a label's negatives in closed form: from the total scatter,
-the group means and the group weights. The axes without these rows are aligned with the full fit's
-axes, and the covariances stay fixed.
+To score an identity under other labels, all its rows are removed from their negatives, in closed
+form: from the total scatter, the group means and the group weights. The axes without these rows are
+aligned with the axes of the full fit. The covariances stay fixed.
 """
 
 from __future__ import annotations
@@ -15,25 +15,27 @@ from .alignment import turns_of_blocks
 from .linalg import Array, Ints, Mask
 from .many import SharedRows
 
-# An inverse above this is rounding: the block is nearly all of the scatter in some direction.
+# Eigenvalues below this are rounding: the block is nearly all of the scatter in some direction.
 SMALLEST = 1e-10
 
 
 @dataclass(frozen=True)
 class Away:
-    """A block of removed rows: their whitened directions, and their sum in each cluster.
+    """A block of removed rows: their whitened scatter, and their sum in each cluster.
 
     Attributes
     ----------
     rows : array of shape (n, r)
         Whitened rows to score.
     span : array of shape (s, r)
-        Rows with the same scatter as the block: the block itself, or fewer rows if it is large.
+        Rows with the same scatter as the block: the whitened block itself, or r rows if it has
+        more.
     inner : array of shape (s, s)
         ``(I - U U')^-1``, where U holds these rows.
     sums : array of shape (K, r)
         Whitened sum of the block's rows in each cluster.
     counts : array of shape (K,)
+        Number of the block's rows in each cluster.
     """
 
     rows: Array
@@ -44,7 +46,7 @@ class Away:
 
     @classmethod
     def of(cls, shared: SharedRows, block: Ints, scored: Ints) -> Away:
-        """Remove a block of rows, keeping its `scored` rows for scoring."""
+        """Remove the rows numbered `block`, of which those numbered `scored` will be scored."""
         white = shared.white_rows[block]
         span: Array = white
         if len(white) > white.shape[1]:
@@ -61,10 +63,13 @@ class Away:
 def as_strangers(
     shared: SharedRows, away: Away, labels: Ints, turns: Array
 ) -> tuple[Array, Array, Array]:
-    """Project a block's rows onto the axes of labels that have not seen the block.
+    """Project the scored rows of a removed block onto the axes of labels without the block.
 
     Parameters
     ----------
+    shared : SharedRows
+    away : Away
+        The removed block.
     labels : array of shape (L,)
         Label numbers; none of these labels may own a row in the block.
     turns : array of shape (L, K, d)
@@ -78,19 +83,13 @@ def as_strangers(
     log_weights : array of shape (L, K)
     """
     own, sizes = shared.own_sums(labels)
-    counts = np.concatenate(
-        [sizes.sum(axis=1, keepdims=True), shared.counts - sizes - away.counts], axis=1
-    )
-    sums = np.concatenate(
-        [own.sum(axis=1, keepdims=True), shared.white_totals - own - away.sums], axis=1
-    )
-    filled = counts > 0.5
-    counts = np.where(filled, counts, 0.0)
-    means = np.where(filled[..., None], sums / np.maximum(counts, 1.0)[..., None], 0.0)
-    beside = means @ away.span.T  # U m of every mean
+    remaining = shared.white_totals - away.sums, shared.counts - away.counts
+    counts, means = _groups(own, sizes, *remaining)
+    filled = counts > 0
+    beside = means @ away.span.T  # U m for each mean m
     overlap = means @ means.swapaxes(1, 2) + beside @ away.inner @ beside.swapaxes(1, 2)
     mix = _mixed(overlap, counts, filled) @ turns
-    before = _contrast(_means_with(shared, own, sizes))
+    before = _contrast(_groups(own, sizes, shared.white_totals, shared.counts)[1])
     across = means @ before.swapaxes(1, 2)
     across += beside @ away.inner @ (before @ away.span.T).swapaxes(1, 2)
     toward = _contrast(overlap) * filled[:, 1:, None]
@@ -107,25 +106,32 @@ def as_strangers(
 
 
 def _contrast(values: Array) -> Array:
-    """Subtract each label's own value from its subclasses' values."""
+    """Subtract each label's own value from the values of its subclasses."""
     return values[:, 1:] - values[:, :1]
 
 
-def _means_with(shared: SharedRows, own: Array, sizes: Array) -> Array:
-    """Return each label's whitened group means, including the block; zero for empty groups."""
-    counts = np.concatenate([sizes.sum(axis=1, keepdims=True), shared.counts - sizes], axis=1)
-    sums = np.concatenate([own.sum(axis=1, keepdims=True), shared.white_totals - own], axis=1)
-    means: Array = np.where(counts[..., None] > 0.5, sums / np.maximum(counts, 1.0)[..., None], 0.0)
-    return means
+def _groups(own: Array, sizes: Array, totals: Array, counts: Array) -> tuple[Array, Array]:
+    """Return the sizes and whitened means of each label's groups; both are 0 for empty groups.
+
+    `own` and `sizes` are the sums and numbers of each label's rows in each cluster; `totals` and
+    `counts` are those of all rows.
+    """
+    counts = np.concatenate([sizes.sum(axis=1, keepdims=True), counts - sizes], axis=1)
+    sums = np.concatenate([own.sum(axis=1, keepdims=True), totals - own], axis=1)
+    filled = counts > 0.5
+    means = np.where(filled[..., None], sums / np.maximum(counts, 1.0)[..., None], 0.0)
+    return np.where(filled, counts, 0.0), means
 
 
 def _mixed(overlap: Array, counts: Array, filled: Mask) -> Array:
-    """Express ``A Delta'`` by each label's group means, as in `white.solution_of`."""
+    """Return the coefficients of ``A Delta'`` on each label's group means.
+
+    The formula is that of `white.solution_of`, for many labels at once.
+    """
     size = counts.shape[1]
     root = np.sqrt(counts)
     remainder = np.eye(size) - overlap * (root[:, :, None] * root[:, None, :])
     contrast = np.vstack([np.full(size - 1, -1.0), np.eye(size - 1)])
     inverse_root = np.where(filled, 1 / np.maximum(root, 1e-300), 0.0)
     half = inverse_root[:, :, None] * contrast * filled[:, None, 1:]
-    mix: Array = root[:, :, None] * np.linalg.solve(remainder, half)
-    return mix
+    return root[:, :, None] * np.linalg.solve(remainder, half)

@@ -13,18 +13,18 @@ from . import linalg
 from .linalg import Array, Ints
 
 LOG_2PI = float(np.log(2 * np.pi))
-# Range of the degrees of freedom; beyond it, tails count as Gaussian.
+# Range of fitted degrees of freedom; lighter tails count as Gaussian.
 HEAVIEST, LIGHTEST = 2.5, 200.0
-# More distances than this are binned, with this many bins per unit of their logarithm.
+# More than TAIL_ROWS distances are binned, with BINS bins per unit of their logarithm.
 TAIL_ROWS, BINS = 5000, 200
 # Squared distances are clipped here; larger ones add no information about the tails.
 FARTHEST_SQUARE = 1e30
-# The search for the tails stops at steps below this share.
+# Largest number of steps in the search for the tails, and the relative step at which it stops.
 MOST_STEPS, CLOSE = 100, 1e-9
 
 
 def whitening(covariance: Array) -> Array:
-    """Return the inverse lower Cholesky factor; its transpose whitens rows by multiplication."""
+    """Return the inverse of the lower Cholesky factor; rows are whitened by its transpose."""
     return linalg.triangular_inverse(linalg.cholesky(covariance))
 
 
@@ -34,7 +34,7 @@ def log_volume(white: Array) -> float:
 
 
 def log_sum_exp(values: Array, axis: int = -1) -> Array:
-    """Return the log of summed exponentials along an axis; at least one value must be finite."""
+    """Return the logarithm of the sum of exponentials along an axis; one value must be finite."""
     top: Array = values.max(axis=axis, keepdims=True)
     result = top.squeeze(axis)
     if values.shape[axis] > 1:
@@ -43,20 +43,24 @@ def log_sum_exp(values: Array, axis: int = -1) -> Array:
     return result
 
 
-def energy(square: Array, width: Any, tail: float) -> Array:
+def energy(square: Array, width: Any, tail: float, out: Array | None = None) -> Array:
     """Return the negative log density at a squared Mahalanobis distance, up to a constant.
 
-    For a Gaussian it is half the square. For a Student t distribution with `tail` degrees of
-    freedom and the same covariance, it grows like the logarithm of the square. The constant depends
-    only on `tail` and `width`, so it cancels between the two classes.
+    For a Gaussian, the energy is half the square. For a Student t distribution with `tail` degrees
+    of freedom and the same covariance, it grows like the logarithm of the square. The constant
+    depends only on `tail` and on `width`, the number of axes, so it cancels between the two
+    classes. The result is stored in the array `out` if given, which may be `square` itself.
     """
     if isinf(tail):
-        return 0.5 * square
-    scaled = np.maximum(square, 0)  # rounding may make a distance negative
+        return np.multiply(0.5, square, out=out)
+    scaled = np.maximum(square, 0, out=out)  # rounding may make a distance negative
     scaled /= tail - 2
-    # log1p is not vectorised. It saves digits only for lighter tails than any that are fitted.
-    plain = tail <= LIGHTEST or scaled.dtype == np.float32
-    heavy: Array = np.log(scaled + 1) if plain else np.log1p(scaled)
+    # log1p is slow. It saves digits only for tails lighter than any that are fitted.
+    if tail <= LIGHTEST or scaled.dtype == np.float32:
+        scaled += 1
+        heavy: Array = np.log(scaled, out=out)
+    else:
+        heavy = np.log1p(scaled, out=out)
     heavy *= 0.5 * (tail + width)
     return heavy
 
@@ -64,8 +68,7 @@ def energy(square: Array, width: Any, tail: float) -> Array:
 def log_density(whitened: Array, white: Array, tail: float = np.inf) -> Array:
     """Return the log density at whitened offsets; the last axis holds coordinates."""
     square, width = np.einsum("...j,...j->...", whitened, whitened), white.shape[0]
-    result: Array = log_volume(white) + _log_normaliser(width, tail) - energy(square, width, tail)
-    return result
+    return log_volume(white) + _log_normaliser(width, tail) - energy(square, width, tail)
 
 
 def _log_normaliser(width: int, tail: float) -> float:
@@ -79,9 +82,9 @@ def _log_normaliser(width: int, tail: float) -> float:
 def fit_tail(squares: Array, width: int, weights: Array) -> float:
     """Return the degrees of freedom under which squared Mahalanobis distances are most likely.
 
-    The result is infinite if no heavier tail is more likely than the Gaussian. It is a root of the
-    likelihood's derivative, so it is as accurate as the distances. Cost: half a dozen passes over a
-    few thousand bins.
+    The result is infinite if no heavier tail is more likely than the Gaussian. It is found as a
+    root of the likelihood's derivative, so it is as accurate as the distances. Cost: half a dozen
+    passes over a few thousand bins.
     """
     squares = np.minimum(squares, FARTHEST_SQUARE)
     if len(squares) > TAIL_ROWS:
@@ -105,7 +108,7 @@ def fit_tail(squares: Array, width: int, weights: Array) -> float:
 def _tail_slope(
     tail: float, squares: Array, width: int, weights: Array, total: float
 ) -> tuple[float, float]:
-    """Return the log likelihood's derivative by `tail`, and the derivative of that by 1/tail."""
+    """Return the derivative of the log likelihood by `tail`, and its derivative by ``1/tail``."""
     half, spread = 0.5 * (tail + width), tail - 2
     ratio = squares / spread
     ratio += 1
@@ -126,7 +129,8 @@ def _tail_slope(
 def _root(rising: Callable[[float], tuple[float, float]], low: float, high: float) -> float:
     """Return a root of a function that is negative at `low` and positive at `high`.
 
-    The function returns its derivative too. Newton steps that leave the bracket are bisections.
+    The function returns its value and derivative. Newton steps that would leave the bracket are
+    replaced by bisections.
     """
     at = float(np.sqrt(low * high))
     for _ in range(MOST_STEPS):
@@ -140,7 +144,7 @@ def _root(rising: Callable[[float], tuple[float, float]], low: float, high: floa
 
 
 def _binned(squares: Array, weights: Array) -> tuple[Array, Array]:
-    """Sort squares into narrow bins; return each bin's mean and weight, whatever the row order."""
+    """Sort squares into narrow bins; return the mean and weight of each bin that is not empty."""
     bins = (BINS * np.log1p(squares)).astype(np.intp)
     totals = np.bincount(bins, weights).astype(np.float64)
     filled = totals > 0
@@ -157,11 +161,10 @@ def sum_by(values: Array, sets: Ints, n_sets: int) -> Array:
 def shared_mean_log_likelihood(
     z: Array, sets: Ints, n_sets: int, between: Array, within: Array
 ) -> Array:
-    """Return the log likelihood of each set of samples sharing an unknown mean, eq. (P_Sk_Prod).
+    """Return the log likelihood of each set of samples that share an unknown mean, eq. (P_Sk_Prod).
 
-    A set's mean is drawn from N(0, `between`), and its samples from N(mean, `within`); `between` is
-    clipped to be positive semi-definite relative to `within`. One eigendecomposition serves sets of
-    all sizes.
+    The mean of a set is drawn from N(0, `between`), and its samples from N(mean, `within`).
+    `between` is clipped to be positive semi-definite. One eigendecomposition serves all set sizes.
     """
     sizes = np.bincount(sets, minlength=n_sets).astype(np.float64)
     white = whitening(within)

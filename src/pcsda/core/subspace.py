@@ -11,13 +11,13 @@ from scipy import sparse
 
 from . import linalg
 from .linalg import Array, Floats, Ints
-from .loo import Leave, LeftOut, left_out
+from .loo import EVERY, Leave, LeftOut, left_out
 from .scatter import GroupScatter
 from .solvers import count_axes, means_noise, no_direction
 from .together import Block, leave_together
 
-# A mean this many standard deviations from zero, in the subspace, costs digits: two of seven in
-# float32, six of sixteen in float64.
+# If the mean is this many standard deviations from zero in the subspace, rows lose digits: two of
+# seven in float32, six of sixteen in float64.
 FAR = {np.dtype(np.float32): 1e2, np.dtype(np.float64): 1e6}
 
 
@@ -36,9 +36,9 @@ class Subspace:
         Projection of the positive mean.
     eigenvalues : array of shape (d,)
     rank : int
-        Number of axes that the problem has, at least d.
+        Number of axes of the problem, at least d.
     projected : GroupScatter
-        Statistics of the training rows in the subspace, about the positive mean.
+        Statistics of the training rows in the subspace, relative to the positive mean.
     ridged : array of shape (d, d)
         The criterion's denominator on the axes: the identity for an exact PCSDA solution.
     means : array of shape (K + 1, D) or None
@@ -48,7 +48,7 @@ class Subspace:
     single_negatives : bool
         Whether each negative is its own subclass, as in CSDA, although all are in one group.
     reference : array of shape (d,) or None
-        Vector about which the negatives' scatter is taken, if not the positive mean.
+        Vector about which the scatter of the negatives is taken; None for the positive mean.
     """
 
     coefficients: Array
@@ -76,7 +76,7 @@ class Subspace:
         )
 
     def signed(self) -> Subspace:
-        """Flip axes so that each axis has a positive largest coefficient."""
+        """Flip axes so that each axis's largest coefficient by magnitude is positive."""
         return self.flipped(linalg.row_signs(self.coefficients.T))
 
     def flipped(self, signs: Array) -> Subspace:
@@ -101,17 +101,20 @@ class Subspace:
 
 
 class Factor(Protocol):
-    """Interface of solvers that hold rows and can solve any division of them."""
+    """A holder of rows that can solve any division of them into groups."""
 
     def solve(
-        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = True
+        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = EVERY
     ) -> Subspace:
-        """Solve one division, group 0 against groups 1..K; compute left-out rows on request."""
+        """Solve one division, group 0 against groups 1..K, and leave out the given rows, if any."""
 
 
 @dataclass(frozen=True)
 class Solution:
-    """One division solved on shared rows, before the axes are rotated and d is chosen.
+    """One division solved from factorised rows, before the axes are rotated and d is chosen.
+
+    Delta holds the subclass means minus the positive mean, and A is the inverse of the criterion's
+    denominator.
 
     Attributes
     ----------
@@ -122,15 +125,16 @@ class Solution:
     residuals : array of shape (N, K)
         ``a_i = Delta A r_i``, where r_i is the row minus its group mean.
     directions : array of shape (D, K), or (N, K) for kernel values
-        ``A Delta'``, in the coordinates of the rows, or over kernel values.
+        ``A Delta'``, as directions in input space, or as coefficients of kernel values.
     origin : array of shape (K,)
         ``Delta A m``.
     noise : float
         The largest eigenvalue of G that rounding alone could cause.
     overlap : array of shape (K + 1, K + 1)
-        Inner products ``m_k' A_T m_l`` of the group means.
+        Inner products ``m_k' A_T m_l`` of the group means, where A_T is the inverse of the ridged
+        total scatter.
     block : function of row numbers
-        Returns the rows' inner products among themselves and with the group means.
+        Returns the inner products of these rows with each other and with the group means.
     leverages : function
         Returns leverages ``h_i`` and gaps ``1 - f_i h_i`` for all rows.
     """
@@ -154,30 +158,27 @@ class Solution:
         leave: Leave | None,
         means: Array | None = None,
     ) -> Subspace:
-        """Rotate the solution to its axes, choose how many to keep, and score left-out rows."""
+        """Rotate the solution to its axes, keep `n_components` of them, and leave rows out."""
         axes = self.axes(len(groups), n_components, means)
         turn = axes.turn
         left = None if leave is None else self.left_out(axes, groups, counts, weights, leave)
         coefficients = self.directions @ turn
         origin = self.origin @ turn if means is None else means[0] @ coefficients
-        projected = self._projected(turn, groups, counts, weights)
+        rows = self.residuals @ turn
+        if weights is not None:
+            rows *= np.sqrt(weights)[:, None]
+        scatters = (part.T @ part for part in (rows[groups == 0], rows[groups > 0]))
+        projected = GroupScatter(counts, self.centres @ turn, *scatters)
         ridged = np.eye(turn.shape[1])
         return Subspace(
             coefficients, origin, axes.values, axes.rank, projected, ridged, means, left
         )
 
-    def _projected(
-        self, turn: Array, groups: Ints, counts: Array, weights: Array | None
-    ) -> GroupScatter:
-        """Return the statistics on the axes; residuals are already taken about the group means."""
-        rows = self.residuals @ turn
-        if weights is not None:
-            rows *= np.sqrt(weights)[:, None]
-        inside, outside = rows[groups == 0], rows[groups > 0]
-        return GroupScatter(counts, self.centres @ turn, inside.T @ inside, outside.T @ outside)
-
     def axes(self, size: int, n_components: int | None, means: Array | None) -> Axes:
-        """Find the rotation to the axes, given the number of rows and input-space group means."""
+        """Find the rotation to the axes, given the number of rows.
+
+        The group means in input space, if given, show which axes are rounding.
+        """
         values, vectors = linalg.eigh_descending(self.gram)
         rank = count_axes(values, self.noise, size)
         turn = vectors[:, :rank] / np.sqrt(values[:rank])
@@ -195,33 +196,34 @@ class Solution:
     ) -> LeftOut:
         """Leave rows out, one by one or together, and project them onto the axes.
 
-        All axes are rotated together, so that the leading axes do not depend on how many are kept.
+        All axes are aligned together, so that the leading axes do not depend on how many are kept.
         """
-        return self._left_out(axes.every, groups, counts, weights, leave).leading(len(axes.values))
-
-    def _left_out(
-        self, turn: Array, groups: Ints, counts: Array, weights: Array | None, leave: Leave
-    ) -> LeftOut:
         if leave.together is not None:
-            fixed = (self.overlap, turn, groups, counts, weights)
-            return leave_together(self.block, *fixed, leave)
-        leverage, gap = self.leverages()
-        left = left_out(
-            leave.take(self.residuals),
-            leave.take(leverage),
-            leave.take(gap),
-            self.gram,
-            turn,
-            leave.take(groups),
-            counts,
-            None if weights is None else leave.take(weights),
-        )
-        return replace(left, stands_for=leave.stands_for, rows=leave.rows)
+            fixed = (self.overlap, axes.every, groups, counts, weights)
+            left = leave_together(self.block, *fixed, leave)
+        else:
+            leverage, gap = self.leverages()
+            left = left_out(
+                leave.take(self.residuals),
+                leave.take(leverage),
+                leave.take(gap),
+                self.gram,
+                axes.every,
+                leave.take(groups),
+                counts,
+                None if weights is None else leave.take(weights),
+            )
+            left = replace(left, stands_for=leave.stands_for, rows=leave.rows)
+        return left.leading(len(axes.values))
 
 
 @dataclass(frozen=True)
 class Axes:
-    """Rotation of a solution: matrix (K, d), eigenvalues, and the matrix of all axes (K, rank)."""
+    """Rotation of a solution to its axes.
+
+    `turn` is the rotation (K, d) to the axes that are kept, `values` are their eigenvalues, `rank`
+    is the number of axes of the problem, and `every` is the rotation (K, rank) to all of them.
+    """
 
     turn: Array
     values: Array
@@ -235,8 +237,8 @@ def project_rows(
     """Compute ``(x - centre) components' - origins`` in the floating-point type of the rows.
 
     `components` may hold the axes of many models, with their `origins` relative to the centre. A
-    centre near zero is projected once, which saves a pass over X. If the centre is `far`, it is
-    first subtracted from the rows, because float32 rows would lose digits otherwise.
+    centre near zero is projected once, which saves a pass over X. A centre that is `far` from zero
+    is subtracted from the rows first; otherwise they would lose digits.
     """
     matrix = components.astype(X.dtype, copy=False).T
     if not far:

@@ -1,6 +1,6 @@
 """Thresholds for log-likelihood ratios, chosen on held-out rows, and their error rates.
 
-scores of both classes -> tail of each -> Threshold
+The scores of each class give a :class:`Tail`; both tails give a :class:`Threshold`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from .warning import warn
 
 # Confidence level of the intervals.
 LEVEL = 0.9
-# The tail is this share of the rows, with at least this many of them, and at most half. It is at
-# most a quarter if identities are known: nearer to the median, excesses are less exponential.
+# The tail holds this share of the rows, but at least TAIL_ROWS and at most half of them. If
+# identities are known, it holds at most a quarter: nearer to the median, excesses are less
+# exponential.
 TAIL_SHARE, TAIL_ROWS = 0.05, 20
-# Correlation of the scores of one identity's rows; 0.3 to 0.6 on ORL, ISOLET and planted data.
+# Correlation between scores of the same identity; 0.3 to 0.6 on ORL, ISOLET and synthetic data.
 ALIKE = 0.5
-# Rates below this are not written out, because no realistic number of rows could show them.
+# Smaller rates are not written out, because no realistic number of rows could show them.
 NEGLIGIBLE = 1e-4
 # Larger ratios are clipped, so that their mean cannot overflow.
 FARTHEST = 1e100
@@ -108,7 +109,7 @@ def _percent(rate: float, interval: tuple[float, float]) -> str:
 
 
 def _written(rate: float) -> str:
-    """Write a rate in percent, with two digits but 100 without an exponent."""
+    """Write a rate in percent with two digits, but write 100 without an exponent."""
     return f"{100 * rate:.2g}" if rate < 0.995 else "100"
 
 
@@ -116,25 +117,26 @@ def _written(rate: float) -> str:
 class Tail:
     """Scores of one class, with the sign chosen so that high scores are errors.
 
-    The rate at which scores exceed a value is found by counting. Among the highest scores it is
-    smoothed by an exponential distribution of the excesses: the tails of a log-likelihood ratio
-    decay at least that fast, and an order statistic from few rows would be noisy. If identities are
-    known, the rate allows for the uncertainty of the mean excess: the exponential distribution,
-    averaged over the mean's posterior, is a Pareto distribution. Otherwise, new rows would exceed
-    a threshold for a small rate more often than the rate, on average.
+    The rate at which scores exceed a value is found by counting. Among the highest scores, an
+    exponential distribution of the excesses replaces the count: the tails of a log-likelihood ratio
+    decay at least that fast, and an order statistic of few rows would be noisy. If identities are
+    known, the rate also allows for the uncertainty of the mean excess: averaged over the posterior
+    of the mean, the exponential distribution becomes a Pareto distribution. Without this allowance,
+    new rows would, on average, exceed the threshold for a small rate more often than at this rate.
 
     Attributes
     ----------
     scores : array of shape (n,)
         In descending order.
     shares : array of shape (n,)
-        Share of all rows with this score or a higher one.
+        Share of all rows with at least this score.
     start, mean_excess, share : float
         Score at which the tail begins, mean excess over it, and share of rows in the tail.
     n_effective : float
-        Effective number of rows: as many equally weighted rows would carry the same information.
+        Number of equally weighted rows that would carry the same information.
     n_tail : float
-        Effective number of independent rows in the tail; infinite if identities are unknown.
+        Number of independent rows that would carry the same information as the tail; infinite if
+        identities are unknown.
     """
 
     scores: Array
@@ -147,7 +149,7 @@ class Tail:
 
     @classmethod
     def of(cls, scores: Array, weights: Array | None = None, identity: Ints | None = None) -> Tail:
-        """Sort the scores and fit their tail; rows of one identity are not independent."""
+        """Sort the scores and fit their tail; `identity` says which rows belong together."""
         order = np.argsort(-scores, kind="stable")
         scores = np.clip(scores[order], -FARTHEST, FARTHEST)
         weight = np.ones(len(scores)) if weights is None else weights[order]
@@ -184,8 +186,8 @@ class Tail:
     def value(self, rate: float) -> float:
         """Return the smallest value whose rate does not exceed the given rate.
 
-        Where rates are found by counting, all values between two scores have the same rate; the
-        result is the midpoint.
+        Where rates are found by counting, all values between two scores have the same rate, and the
+        midpoint is returned.
         """
         if rate < self.share:
             beyond = math.log(self.share / rate)
@@ -224,9 +226,9 @@ def choose_threshold(
     weights : array of shape (n,), optional
         How many rows each row represents; must be positive.
     max_false_alarms, max_misses, prior, cost_miss, cost_false_alarm : float
-        Criteria as checked by :func:`check_criterion`.
+        The criterion, which :func:`check_criterion` has checked.
     source : str
-        Description of the rows, quoted in the rule.
+        Description of the rows, as it appears in `rule`.
     identity : array of integers, optional
         Identity of each negative, if several rows share one; see :class:`Tail`.
 
@@ -273,7 +275,7 @@ def check_criterion(
     cost_miss: float,
     cost_false_alarm: float,
 ) -> None:
-    """Require exactly one criterion, with a valid rate, or a valid prior and costs."""
+    """Require exactly one criterion: a valid rate, or a valid prior with valid costs."""
     criteria = {"max_false_alarms": max_false_alarms, "max_misses": max_misses, "prior": prior}
     given = [name for name, asked in criteria.items() if asked is not None]
     if len(given) != 1:
@@ -295,7 +297,7 @@ def check_criterion(
 
 
 def interval(rate: float, n_rows: float, level: float = LEVEL) -> tuple[float, float]:
-    """Return the Clopper-Pearson interval for a rate; the error count may be fractional."""
+    """Return the Clopper-Pearson interval for an error rate; the count may be fractional."""
     errors, tail = rate * n_rows, (1 - level) / 2
     low = betaincinv(errors, n_rows - errors + 1, tail) if errors > 0 else 0.0
     high = betaincinv(errors + 1, n_rows - errors, 1 - tail) if errors < n_rows else 1.0
@@ -310,7 +312,7 @@ def _estimated(tail: Tail | None, value: float) -> tuple[float, tuple[float, flo
 
 
 def _warn_if_fine(name: str, rate: float, tail: Tail, kind: str) -> None:
-    """Warn if the rate is too fine for the data: fewer than ``1 / rate`` rows."""
+    """Warn if the rate is too small for the data: fewer than ``1 / rate`` rows."""
     if tail.n_effective * rate >= 1 - 1e-9:
         return
     warn(

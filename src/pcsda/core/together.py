@@ -1,8 +1,8 @@
-"""Leaving out whole groups of rows, such as a recording or an identity, in closed form (MATH 17).
+"""Leaving out blocks of rows, such as a recording or an identity, in closed form (MATH 17).
 
-Leaving out one row while its near-copies stay would leak information. So a whole block B of rows is
-left out, with the ridge and the other rows' groups held fixed; the axes without the block are
-aligned with the axes for all rows. The result depends only on products with
+If one row were left out while near-copies of it stayed, the model would know the row. So a whole
+block B of rows is left out. The ridge and the groups of the other rows stay fixed, and the axes
+without the block are aligned with the axes for all rows. The result depends only on products with
 ``A_T = (T + eps I)^-1`` about a fixed origin. If V holds the rows of B and the group means, the
 inner products ``V A_T V'`` are enough, whether they come from whitened rows or a kernel matrix.
 """
@@ -20,15 +20,18 @@ from .alignment import turns_of_blocks
 from .linalg import Array, Ints, Mask, SingularMatrixError
 from .loo import ALONE, Leave, LeftOut
 
-# Function of row numbers, whose first axis indexes blocks: returns the inner products of each
-# block's rows among themselves, and with the group means.
+# Function of row numbers (n, size) of n blocks: returns the inner products of each block's rows
+# with each other, and with the group means.
 Block = Callable[[Ints], tuple[Array, Array]]
-# Approximate number of rows, in equally sized blocks, that are processed at once.
+# Approximate number of rows, in blocks of equal size, that are processed at once.
 STACK = 256
 
 
 def stacks_of(ids: Ints) -> Iterator[Ints]:
-    """Yield the row positions of n equally sized blocks at a time, as an array (n, size)."""
+    """Yield the row positions of n blocks of equal size at a time, as an array (n, size).
+
+    `ids` holds the block of each row.
+    """
     order = np.argsort(ids, kind="stable")
     starts = np.flatnonzero(np.diff(ids[order], prepend=ids[order[:1]] - 1))
     sizes = np.diff(starts, append=len(ids))
@@ -48,13 +51,14 @@ def leave_together(
     weights: Array | None,
     leave: Leave,
 ) -> LeftOut:
-    """Project the rows of each block with the model fitted without that block.
+    """Project the rows of each block by the model fitted without that block.
 
-    If there is no model without a block, its rows get NaN.
+    If there is no model without a block, the coordinates of its rows are NaN.
 
     Parameters
     ----------
     block : function of row numbers
+        Returns inner products; see `Block`.
     overlap : array of shape (K + 1, K + 1)
         Inner products of the group means.
     rotation : array of shape (K, d)
@@ -63,7 +67,7 @@ def leave_together(
     counts : array of shape (K + 1,)
     weights : array of shape (N,) or None
     leave : Leave
-        Which rows to leave out; it must include either all rows of a block or none.
+        Which rows to leave out: all rows of a block, or none of them.
     """
     assert leave.together is not None
     rows = leave.of(len(groups))
@@ -107,7 +111,10 @@ def leave_together(
 
 @dataclass(frozen=True)
 class _Stack:
-    """Equally sized blocks: their rows, groups and weights, and what each leaves of the groups."""
+    """Blocks of equal size: the numbers, groups and weights of their rows.
+
+    `remaining` is the weight of each group without each block; `empty` marks groups that lose all.
+    """
 
     members: Ints
     own: Ints
@@ -125,7 +132,7 @@ class _Stack:
 
     @cached_property
     def emptied(self) -> Mask:
-        """Mask of rows whose group has no member outside the block."""
+        """Mask of rows whose group has no member outside the row's block."""
         return np.take_along_axis(self.empty, self.own, axis=1)
 
     @cached_property
@@ -134,7 +141,7 @@ class _Stack:
         return self.empty[:, 0] | self.empty[:, 1:].all(axis=1)
 
     def without(self, block: Block, overlap: Array, counts: Array) -> tuple[Array, Array]:
-        """Return ``V A V'`` and the group means in terms of V, both without each block."""
+        """Return ``V A V'`` and the group means as combinations of V, both without each block."""
         among, with_means = block(self.members)
         (n_blocks, size), n_groups = self.own.shape, len(counts)
         inner = np.empty((n_blocks, size + n_groups, size + n_groups))

@@ -1,21 +1,17 @@
-"""Warnings that name a line of the user's code."""
+"""Warnings that point to a line of the user's code."""
 
 from __future__ import annotations
 
 import inspect
 import warnings
 
-# Their code is not the user's: a pipeline or a search calls fit on the user's behalf.
+# Packages whose code is not the user's: a pipeline or a search calls `fit` on the user's behalf.
 PASSED_OVER = ("pcsda", "sklearn", "joblib", "contextlib")
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn about the nearest caller outside pcsda and scikit-learn."""
+    """Issue a warning that points to the nearest caller outside the packages in `PASSED_OVER`."""
     level, frame = 1, inspect.currentframe()
-    while frame is not None and _package(frame.f_globals) in PASSED_OVER:
+    while frame and str(frame.f_globals.get("__name__", "")).split(".")[0] in PASSED_OVER:
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
-
-
-def _package(names: dict[str, object]) -> str:
-    return str(names.get("__name__", "")).partition(".")[0]

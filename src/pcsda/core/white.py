@@ -1,9 +1,9 @@
-"""Whitening rows once, so that each further division costs little (MATH 4).
+"""Whitening rows once, so that each further division takes little time (MATH 4).
 
-The within-class scatter of any division is the total scatter minus a term of rank K + 1. Rows are
+The within-class scatter of any division is the total scatter T minus a term of rank K + 1. Rows are
 whitened with the ridged total scatter, ``T + eps I``. Each division then needs only its group means
-and systems of size K + 1: ``A = A_T + A_T M' (diag(1/n) - M A_T M')^-1 M A_T``, where A_T is the
-identity for whitened rows.
+M and systems of size K + 1: ``A = A_T + A_T M' (diag(1/n) - M A_T M')^-1 M A_T``, where
+``A_T = (T + eps I)^-1`` is the identity for whitened rows.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from . import linalg
 from .cells import Cells, CellSums
 from .direct import DirectFactor, is_close
 from .linalg import Array, Floats, Ints, Mask, SingularMatrixError
-from .loo import Leave, inflation, leave_of
+from .loo import EVERY, Leave, inflation
 from .scatter import group_means
 from .solvers import require_apart
 from .spread import centred, naming_the_ridge, ridges_of
 from .subspace import Solution, Subspace
 from .together import Block
 
-# Share of the total scatter that must remain within groups, in every direction, for the update to
-# keep half the digits. Below it, a division needs its own factorisation.
+# Share of the total scatter that must remain within groups, in every direction, so that the update
+# keeps half of the digits. If less remains, the division needs its own factorisation.
 SMALLEST_REMAINDER = 1e-8
 
 
 @dataclass(frozen=True)
 class WhiteFactor:
-    """Solver for any division of rows that are whitened once; D must be at most N.
+    """A factor that whitens rows once and then solves any division; D must be at most N.
 
     Attributes
     ----------
@@ -66,16 +66,16 @@ class WhiteFactor:
         return lengths
 
     def solve(
-        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = True
+        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = EVERY
     ) -> Subspace:
-        """Find the subspace of one division, at a cost of ``2 N D K + O(N K^2)``."""
+        """Solve one division in ``2 N D K + O(N K^2)`` operations."""
         counts = np.bincount(groups, self.weights).astype(np.float64)
         white = group_means(self.rows, groups, counts, self.weights)
         means = group_means(self.X - self.origin, groups, counts, self.weights)
         return self.solve_means(white, means, groups, counts, n_components, leave_out)
 
     def over(self, cells: Cells) -> WhiteCells:
-        """Sum the rows over the cells, once for all classes."""
+        """Sum the rows over the cells once, for use by all classes."""
         return WhiteCells(self, cells, cells.sums(self.rows), cells.sums(self.X - self.origin))
 
     def solve_means(
@@ -85,19 +85,18 @@ class WhiteFactor:
         groups: Ints,
         counts: Array,
         n_components: int | None,
-        leave_out: Leave | bool,
+        leave_out: Leave | None,
     ) -> Subspace:
-        """Solve a division, given its group means both whitened and minus the origin.
+        """Solve one division, given its whitened group means and its group means minus the origin.
 
-        If the groups, or a left-out row, account for nearly all of the scatter in some direction,
-        the rest would be rounding, so the division gets its own factorisation.
+        If the group means, or a left-out row, account for nearly all of the scatter in some
+        direction, the remainder is rounding. Then the division gets its own factorisation.
         """
         means = means + self.origin
         require_apart(means, self.variance)
         with suppress(SingularMatrixError):
             solved = self._solution(white, groups, counts)
-            leave = leave_of(leave_out)
-            found = solved.subspace(groups, counts, self.weights, n_components, leave, means)
+            found = solved.subspace(groups, counts, self.weights, n_components, leave_out, means)
             if not is_close(found.left, self.X.shape):
                 return found
         alone = DirectFactor(self.X, self.ridge / self.variance, self.weights, ridge=self.ridge)
@@ -116,35 +115,47 @@ class WhiteFactor:
         return solution_of(means, projected, norms, groups, counts, self.back, block, self.weights)
 
     def appended(self, X: Floats, values: Array | None = None) -> WhiteFactor:
-        """Add the last rows of X, with weight one, by a low-rank update costing ``4 N D`` per row.
+        """Add the last rows of X, with weight one, by an update of ``4 N D`` operations per row.
 
-        The ridge and the origin stay the same, as they do when rows are removed.
+        The ridge and the origin stay the same, here and when rows are removed.
         """
         count = len(X) - len(self.X)
         fresh = (X[-count:] - self.origin) @ self.back
-        _, lengths, axes = np.linalg.svd(fresh, full_matrices=False)
-        return self._stretched(X, np.vstack([self.rows, fresh]), 1 + lengths**2, axes)
+        return self._updated(X, np.vstack([self.rows, fresh]), fresh, 1.0)
 
     def without(self, kept: Mask, X: Floats) -> WhiteFactor:
-        """Remove rows; this is the inverse of :meth:`appended`.
+        """Remove rows: the inverse of :meth:`appended`. X holds the remaining rows.
 
         Raises
         ------
         SingularMatrixError
             If the removed rows account for nearly all of the scatter in some direction.
         """
-        _, lengths, axes = np.linalg.svd(self.rows[~kept], full_matrices=False)
-        remaining = 1 - lengths**2
-        if remaining.min() < SMALLEST_REMAINDER:
-            raise SingularMatrixError("the remaining rows keep too little of the total scatter")
-        return self._stretched(X, self.rows[kept], remaining, axes)
+        return self._updated(X, self.rows[kept], self.rows[~kept], -1.0)
 
-    def _stretched(self, X: Floats, rows: Array, scatter: Array, axes: Array) -> WhiteFactor:
-        """Whiten with a changed total scatter: `scatter` along `axes`, and unchanged elsewhere."""
-        change = 1 / np.sqrt(scatter) - 1
-        rows = rows + ((rows @ axes.T) * change) @ axes
-        back = self.back + ((self.back @ axes.T) * change) @ axes
-        return replace(self, X=X, rows=rows, back=back)
+    def _updated(self, X: Floats, rows: Array, moved: Array, sign: float) -> WhiteFactor:
+        """Whiten `rows` again after the whitened rows `moved` were added (1) or removed (-1)."""
+        back, axes, change = updated_back(self.back, moved, sign)
+        return replace(self, X=X, rows=rows + ((rows @ axes.T) * change) @ axes, back=back)
+
+
+def updated_back(back: Array, moved: Array, sign: float) -> tuple[Array, Array, Array]:
+    """Update B, with ``B B' = (T + eps I)^-1``, for whitened rows added (1) or removed (-1).
+
+    Also returns the axes, as rows, along which whitened coordinates change, and the relative
+    change along each of them.
+
+    Raises
+    ------
+    SingularMatrixError
+        If the removed rows account for nearly all of the scatter in some direction.
+    """
+    _, lengths, axes = np.linalg.svd(moved, full_matrices=False)
+    scatter = 1 + sign * lengths**2
+    if scatter.min() < SMALLEST_REMAINDER:
+        raise SingularMatrixError("the remaining rows keep too little of the total scatter")
+    change = 1 / np.sqrt(scatter) - 1
+    return back + ((back @ axes.T) * change) @ axes, axes, change
 
 
 def solution_of(
@@ -157,20 +168,22 @@ def solution_of(
     block: Block,
     weights: Array | None = None,
 ) -> Solution:
-    """Solve a division using whitened rows, for which A_T is the identity.
+    """Solve one division of whitened rows, for which A_T is the identity.
 
     Parameters
     ----------
     means : array of shape (K + 1, D)
         Whitened group means.
     projected : array of shape (n, K + 1)
-        Inner products of rows with the means.
+        Inner products of n whitened rows with the means.
     norms : function
-        Returns the squared lengths of these rows, whitened.
+        Returns the squared lengths of the whitened rows.
     groups, weights : arrays of shape (n,)
     counts : array of shape (K + 1,)
     back : array of shape (D, D)
+        Maps whitened directions back; see :class:`WhiteFactor`.
     block : function of row numbers
+        See :class:`Solution`.
     """
     root = np.sqrt(counts)
     overlap = means @ means.T  # H = M A_T M'
@@ -206,7 +219,7 @@ def solution_of(
 
 @dataclass(frozen=True)
 class WhiteCells:
-    """Sums over cells, both of the whitened rows and of the rows minus their origin."""
+    """A white factor with its rows summed over cells: whitened rows, and rows minus the origin."""
 
     factor: WhiteFactor
     cells: Cells
@@ -214,9 +227,9 @@ class WhiteCells:
     plain: CellSums
 
     def solve(
-        self, label: int, n_components: int | None = None, *, leave_out: Leave | bool = True
+        self, label: int, n_components: int | None = None, *, leave_out: Leave | None = EVERY
     ) -> Subspace:
-        """Solve the division of one class against all others."""
+        """Solve one class against all others."""
         groups, counts = self.cells.division(label)
         white = self.white.over_groups(label) / counts[:, None]
         plain = self.plain.over_groups(label) / counts[:, None]
@@ -231,9 +244,9 @@ def whiten(
 ) -> Iterator[WhiteFactor]:
     """Whiten rows with each ridge; `ridges`, if given, are absolute.
 
-    Each ridge costs ``N D^2 + D^3/3``, for its own Cholesky factor. More than two ridges share one
-    eigendecomposition of the total scatter instead, at about ``9 D^3 + 2 N D^2`` once and ``N D``
-    per ridge.
+    Each ridge takes ``N D^2 + D^3/3`` operations for its own Cholesky factor. More than two ridges
+    share one eigendecomposition of the total scatter instead, which takes about
+    ``9 D^3 + 2 N D^2`` operations once and ``N D`` per ridge.
     """
     middle, origin, variance = centred(X, weights)
     absolute = ridges_of(variance, regularizations, ridges)
@@ -245,7 +258,7 @@ def whiten(
         spectrum = values, vectors, middle @ vectors
         smallest, largest = values[-1], values[0]
     for regularization, ridge in zip(regularizations, absolute, strict=True):
-        # Next to large eigenvalues, small ones are rounding; pivots need not be.
+        # Eigenvalues that are small compared with the largest are rounding; pivots need not be.
         if spectrum is not None and smallest + ridge >= SMALLEST_REMAINDER * largest:
             values, vectors, turned = spectrum
             shrunk = 1 / np.sqrt(np.maximum(values, 0.0) + ridge)

@@ -139,7 +139,7 @@ def _subspace(source: Source, place: int) -> Subspace:
     scatter = GroupScatter(label.counts, centres, base.positive, base.negative)
     means: Array | None = None
     if space.kernel is None:
-        kept, _, found = shared.division(place, shared.own(place))
+        kept, _, found = shared.division(shared.own(place))
         rows = {int(one): row for one, row in zip(kept, found[1:], strict=True)}
         rest = [rows.get(int(one), found[0]) + shared.origin for one in label.kept]
         means = np.vstack([label.mean, *(space.mean(row) for row in rest)])

@@ -239,7 +239,7 @@ class SeparateLabels:
             model = clone(template)
             groups = self.own_groups(label) if over is None else cells.division(label)[0]
             data = TrainingRows(rows.X, groups, None, self.settings.seed, rows.together, kernel)
-            leave = leave_sample(model, data) if leave_out else False
+            leave = leave_sample(model, data) if leave_out else None
             if over is not None:
                 subspace = over.solve(label, axes_of(model), leave_out=leave)
             else:
