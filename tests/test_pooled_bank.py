@@ -10,8 +10,19 @@ from bank_factories import people
 from factories import close, in_turn, make_rows, turned_toward
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
+from sklearn.preprocessing import StandardScaler
 
-from pcsda import CSDA, PCSDA, PCSDACV, KernelPCSDA, VerifierBank, load, save
+from pcsda import (
+    CSDA,
+    PCSDA,
+    PCSDACV,
+    KernelPCSDA,
+    MixtureVerifier,
+    VerifierBank,
+    load,
+    make_pipeline,
+    save,
+)
 from pcsda.core.many import SharedRows, solve_labels
 from pcsda.core.pooling import Block, Own, moved_labels, turns_of
 
@@ -635,3 +646,51 @@ def test_a_model_is_built_once_until_the_bank_changes(template):
     assert size == len(pickle.dumps(VerifierBank(template).fit(X, y)))
     bank.update(X[y == 3] + 0.1, 3)
     assert bank.models_[3].positive_count_ == model.positive_count_ + 6
+
+
+@pytest.mark.parametrize("rows", [8, 80], ids=["kindred", "clusters"])
+def test_a_refresh_chooses_again_what_labels_share_once_the_rows_have_doubled(rows):
+    X, y = people(12, rows)
+    first = np.flatnonzero(np.arange(len(X)) % rows < 3)
+    first = first[y[first] < 3]
+    bank = VerifierBank(PCSDA(random_state=0)).fit(X[first], y[first])
+    kept = len(bank.centroids_), bank.ridge_
+    bank.update(X[first[:1]] + 0.1, 0).refresh()  # few new rows change none of these
+    assert (len(bank.centroids_), bank.ridge_) == kept
+    bank = VerifierBank(PCSDA(random_state=0)).fit(X[first], y[first])
+    rest = np.setdiff1d(np.arange(len(X)), first)
+    for label in range(12):
+        add = bank.update if label < 3 else bank.enroll
+        add(X[rest[y[rest] == label]], label)
+    bank = pickle.loads(pickle.dumps(bank)).refresh()
+    fresh = VerifierBank(PCSDA(random_state=0)).fit(X, y)
+    assert type(bank._labels_) is type(fresh._labels_)
+    assert len(bank.centroids_) == len(fresh.centroids_)
+    close(bank.ridge_, fresh.ridge_, 1e-6)
+    given = VerifierBank(PCSDA(random_state=0))
+    given.fit(X[first], y[first], subclass_labels=np.arange(len(first)) % 2)
+    given.update(X[rest[y[rest] == 0]], 0).refresh()
+    assert len(given.centroids_) == 2
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        make_pipeline(StandardScaler(), PCSDA(random_state=0)),
+        MixtureVerifier(PCSDA(random_state=0)),
+        PCSDACV(PCSDA(random_state=0)),
+    ],
+    ids=lambda template: type(template).__name__,
+)
+def test_a_seed_inside_the_template_seeds_the_bank(template):
+    X, y = people(4, 12, width=5)
+    thresholds = {VerifierBank(template).fit(X, y).threshold_.value for _ in range(3)}
+    assert len(thresholds) == 1
+
+
+def test_strangers_cannot_have_the_name_of_a_label():
+    X, y = people(4, 12, width=5)
+    bank = VerifierBank(LINEAR).fit(X, y)
+    with pytest.raises(ValueError, match="unknown=1 is a label of the bank, so strangers could"):
+        bank.identify(X, unknown=1)
+    assert set(bank.identify(X + 50, threshold=1e9, unknown="nobody")) == {"nobody"}

@@ -190,6 +190,15 @@ def check_labels(
     return known, index, y == known[index]
 
 
+def refuse_label(name: str, value: object, classes: NDArray[Any]) -> None:
+    """Reject a name for strangers that is a label of a bank."""
+    if np.ndim(value) == 0 and value in classes.tolist():  # type: ignore[arg-type]
+        raise ValueError(
+            f"{name}={value!r} is a label of the bank, so strangers could not be told from it; "
+            "use another value"
+        )
+
+
 def with_rest(labels: NDArray[Any], label: object) -> NDArray[Any]:
     """Return a name for the rest, and the label: "not weld" and "weld", or -1 and a number."""
     if isinstance(label, str):

@@ -19,6 +19,7 @@ from ..metrics import bayes_threshold
 from ..scoring import Scorer
 from ..tables import is_large
 from ..tables.table import bases
+from ..validation import refuse_label
 from .columns import chosen, matched, suitable
 from .models import label_of, open_model
 from .preparing import of_model, opened, say_gaps, without_gaps
@@ -99,6 +100,7 @@ def _scored(
     if place is None and not a.claimed:
         best = ratios.argmax(axis=1)
         llr = ratios[every, best]
+        refuse_label("--unknown", a.unknown, names)
         columns["label"] = np.where(llr >= threshold, names[best], a.unknown)
         columns |= {"best": names[best], "llr": llr}
         if a.all:

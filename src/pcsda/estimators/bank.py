@@ -36,6 +36,7 @@ from .changes import (
     warn_of_shared_rows,
 )
 from .doors import Door
+from .grid import seeded_of
 from .kindred_labels import KindredLabels, are_kindred
 from .linear import PCSDA
 from .naming import name_in_bank
@@ -98,7 +99,8 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
     centroids_ : array of shape (n_clusters, n_features)
         Cluster means. Rows added later join the cluster with the nearest mean.
     ridge_ : float
-        The absolute ridge. It does not change when rows are added or removed.
+        The absolute ridge. It does not change when rows are added or removed; see
+        :meth:`refresh`.
     unit_length_ : bool
         Whether the bank divides each row by its Euclidean length (see the notes). This does not
         change when rows are added or removed. If True, the estimators in `models_` are pipelines
@@ -263,7 +265,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
             )
         template = self._template
         check_template(template, groups, background)
-        self._seed = draw_seed(getattr(template, "random_state", None))
+        self._seed = draw_seed(getattr(seeded_of(template), "random_state", None))
         self._given = subclass_labels is not None
         if isinstance(getattr(template, "regularization", None), str):
             self.regularization_ = self._auto_ridge(labels)
@@ -300,14 +302,26 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
                 clusters = np.append(clusters, near)
             if together is not None:
                 together = np.append(together, together.max() + 1 + np.arange(len(others)))
-        self._share_bandwidth(rows, labels)
-        if clusters is None and self.calibration == "pooled" and together is None:
-            self._kindred_ = are_kindred(self._settings, X, labels[: len(X)])
-            clusters = alone(labels) if self._kindred_ else None
-        if clusters is None:
-            clusters = cluster_rows(self._template, rows, None, self._seed)
         keys = np.random.default_rng(self._seed).random(len(rows))
-        return BankRows(rows, labels, clusters, keys, together)
+        found = BankRows(rows, labels, np.zeros(len(rows), dtype=np.intp), keys, together)
+        return replace(found, clusters=self._choose_shared(found, clusters))
+
+    def _choose_shared(self, rows: BankRows, clusters: Ints | None = None) -> Ints:
+        """Choose what all labels share, for as long as the number of rows remains similar.
+
+        These are the bandwidth, the kind of bank and, unless given, the clusters, which are
+        returned. The first fit then chooses the ridge and whether rows get unit length.
+        """
+        self._n_chosen = len(rows.X)
+        self._share_bandwidth(rows.X, rows.labels)
+        if clusters is None and self.calibration == "pooled" and rows.together is None:
+            known = rows.labels >= 0
+            X = rows.X if known.all() else rows.X[known]
+            self._kindred_ = are_kindred(self._settings, X, rows.labels[known])
+            clusters = alone(rows.labels) if self._kindred_ else None
+        if clusters is None:
+            clusters = cluster_rows(self._template, rows.X, None, self._seed)
+        return clusters
 
     def _share_bandwidth(self, rows: Floats, labels: Ints) -> None:
         """Use one bandwidth for all labels if they can then share a calibration."""
@@ -563,12 +577,22 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         The rows are factorised from scratch, which also removes rounding errors from many updates.
         A threshold that was chosen from the bank's own labels is chosen again for the same rate.
 
+        Clusters, ridge, bandwidth and `unit_length_` stay as they are, unless the number of rows
+        has at least doubled or halved since they were chosen. Then all of them are chosen again,
+        as in a new fit, except clusters that were given to :meth:`fit`.
+
         Returns
         -------
         self : VerifierBank
         """
         check_is_fitted(self)
-        if getattr(self, "_kindred_", False):
+        chosen, now = getattr(self, "_n_chosen", len(self._rows.X)), len(self._rows.X)
+        if not self._given and not chosen / 2 < now < 2 * chosen:
+            forget(self, "ridge_", "kernel_", "unit_length_", "_gamma", "_kindred_")
+            if hasattr(self, "regularization_"):
+                self.regularization_ = self._auto_ridge(self._rows.labels)
+            self._set_rows(replace(self._rows, clusters=self._choose_shared(self._rows)))
+        elif getattr(self, "_kindred_", False):
             self._set_rows(replace(self._rows, clusters=alone(self._rows.labels)))
         self._fit_labels()
         return self

@@ -247,7 +247,7 @@ class BankScores:
             `threshold_`; if the bank has no threshold, it means 0, with a warning. See
             :meth:`choose_threshold`.
         unknown : object, default=None
-            Value for rows that no label accepts.
+            Value for rows that no label accepts. It must not be a label of the bank.
         trials : array-like of shape (n_samples,), default=None
             Trial of each row. The result then has one label per trial, in the order of
             ``np.unique(trials)``.
@@ -266,6 +266,7 @@ class BankScores:
         self, X: MatrixLike, threshold: float | None, unknown: object, trials: ArrayLike | None
     ) -> NDArray[Any]:
         scores, _ = self._scores(X, trials)
+        validation.refuse_label("unknown", unknown, self.classes_)
         if threshold is None:
             threshold = self._usual_threshold()
         elif isinstance(threshold, bool) or not isinstance(threshold, Real) or np.isnan(threshold):

@@ -131,6 +131,13 @@ def final_of(template: BaseEstimator) -> Any:
     return template[-1] if isinstance(template, Pipeline) else template
 
 
+def seeded_of(template: BaseEstimator) -> Any:
+    """Return the estimator with a `random_state` inside pipelines, searches and mixtures."""
+    template = final_of(template)
+    inner = getattr(template, "estimator", None)
+    return template if inner is None or hasattr(template, "random_state") else seeded_of(inner)
+
+
 def prefix_of(template: BaseEstimator) -> str:
     """Return what precedes the names of the final estimator's parameters in a pipeline."""
     return f"{template.steps[-1][0]}__" if isinstance(template, Pipeline) else ""
