@@ -683,7 +683,9 @@ def test_a_refresh_chooses_again_what_labels_share_once_the_rows_have_doubled(ro
     ids=lambda template: type(template).__name__,
 )
 def test_a_seed_inside_the_template_seeds_the_bank(template):
-    X, y = people(4, 12, width=5)
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(6), 20)
+    X = 2 * rng.standard_normal((6, 5))[y] + rng.standard_normal((120, 5))
     thresholds = {VerifierBank(template).fit(X, y).threshold_.value for _ in range(3)}
     assert len(thresholds) == 1
 
