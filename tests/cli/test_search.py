@@ -142,3 +142,10 @@ def test_the_command_serves_until_it_is_stopped(gallery):
         child.kill()
         child.wait()
         child.stdout.close()
+
+
+def test_the_store_of_labels_is_not_the_gallery(gallery):
+    before = gallery.read_bytes()
+    with pytest.raises(ValueError, match=r"rows\.csv would overwrite .*rows\.csv; give another na"):
+        opened(gallery, "--store", gallery)
+    assert gallery.read_bytes() == before

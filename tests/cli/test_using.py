@@ -1,5 +1,6 @@
 """`pcsda score` and `pcsda rank` agree with the library."""
 
+import os
 import pickle
 
 import numpy as np
@@ -303,3 +304,35 @@ def test_a_bank_counts_one_label(command, shop):
     assert "choose one with --positive: crack, pore, weld" in command(*words, code=2).err
     found = command(*words, "--positive", "pore", "--json").json()
     assert found["count_low"] <= (shop.test.kind == "pore").sum() <= found["count_high"]
+
+
+LABELLED = ("--label", "kind", "--ignore", "part")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("score", "{shop}/weld.pcsda", "parts"),
+        ("rank", "{shop}/weld.pcsda", "parts"),
+        ("identify", "{shop}/bank.pcsda", "parts"),
+        ("update", "{shop}/bank.pcsda", "parts", "--label", "kind"),
+        ("fit", "parts", *LABELLED, "--positive", "weld"),
+        ("fit", "parts", *LABELLED, "--positive", "weld", "--block-rows", "20"),
+    ],
+)
+@pytest.mark.parametrize("output", ["parts/a.csv", "parts/../link.csv"])
+def test_no_command_replaces_a_file_of_the_folder_that_it_reads(command, shop, words, output):
+    os.mkdir("parts")
+    shop.test[:50].to_csv("parts/a.csv", index=False)
+    shop.test[50:].to_csv("parts/b.csv", index=False)
+    os.symlink("parts/a.csv", "link.csv")
+    said = command(*words, "-o", output, code=1).err
+    assert f"{output} would overwrite parts/a.csv; give another name" in said
+    pd.testing.assert_frame_equal(pd.read_csv("parts/a.csv"), shop.test[:50])
+
+
+def test_a_model_in_the_folder_of_its_rows_may_be_replaced(command, shop):
+    os.mkdir("parts")
+    shop.test.to_csv("parts/a.csv", index=False)
+    for _ in range(2):
+        command("fit", "parts", *LABELLED, "--positive", "weld", "-o", "parts/m.pcsda")

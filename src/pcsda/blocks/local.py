@@ -18,6 +18,7 @@ from sklearn.base import BaseEstimator
 from .. import validation
 from ..core.linalg import Result
 from ..progress import progress
+from ..tables import refuse_overwrite
 from .checkpoint import DONE, Checkpoint, describe
 from .data import Blocks
 from .files import open_blocks
@@ -129,6 +130,7 @@ def fit_blocks(
     found = open_blocks(blocks, columns=columns, block_rows=block_rows, **companions)
     kept = Checkpoint(None, {}, np.inf)
     if checkpoint is not None:
+        refuse_overwrite(checkpoint, blocks, *companions.values())
         settings = [describe(estimator), describe(classes), sample_rows, calibration_rows]
         identity = {"settings": json.dumps(settings), "data": _identity(found)}
         kept = Checkpoint(Path(checkpoint), identity, checkpoint_seconds)

@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import validation
 from ..core.linalg import Floats
+from ..tables import refuse_overwrite
 from ..unwrap import unwrap
 from ..writing import whole_file
 from .data import Blocks, check_rows, check_shape, naming, plain_labels, row_slices
@@ -50,7 +51,7 @@ def predict_blocks(
         their content is executed.
     output : path, optional
         File to write: ``.npy``, or ``.csv`` with a header. The file appears only once it is
-        complete.
+        complete. A file that the blocks are read from is refused.
     method : str, default="log_likelihood_ratio"
         Method of the estimator to call: "log_likelihood_ratio", "decision_function",
         "predict_proba", "predict_log_proba", "predict", "transform" or "score_samples".
@@ -79,7 +80,8 @@ def predict_blocks(
     names = getattr(unwrap(estimator).first, "feature_names_in_", None)
     names = None if names is None else list(names)
     found = open_blocks(blocks, columns=columns or names, block_rows=block_rows)
-    results = _results(estimator, found, method, names)
+    refuse_overwrite(output, blocks)
+    results = _results(estimator, found, method, names, output)
     if output is None:
         return results
     path = Path(output)
@@ -93,11 +95,17 @@ def predict_blocks(
 
 
 def _results(
-    estimator: BaseEstimator, blocks: Blocks, method: str, names: list[str] | None
+    estimator: BaseEstimator,
+    blocks: Blocks,
+    method: str,
+    names: list[str] | None,
+    output: str | os.PathLike[str] | None,
 ) -> Iterator[NDArray[Any]]:
     before = unwrap(estimator).before
     for number, name, block in blocks.ahead():
         with naming(f"block {number} ({name})"):
+            # An iterator may yield mapped files. No file is replaced until all blocks are read.
+            refuse_overwrite(output, block.X)
             X, columns = check_shape(block)
             if names is not None and columns is not None and list(columns) != names:
                 raise ValueError(

@@ -43,6 +43,8 @@ def needs(package: str, extra: str, purpose: str) -> None:
 
 def check_target(path: str | None, *inputs: str) -> None:
     """Reject an output file that cannot be written, before any work is done."""
+    from ..tables import STDIN, refuse_overwrite  # late, so that help appears at once
+
     if path is None:
         return
     target = Path(path)
@@ -53,6 +55,4 @@ def check_target(path: str | None, *inputs: str) -> None:
         raise Problem(f"{path}: there is no folder {folder}; create it first")
     if not os.access(folder, os.W_OK):
         raise Problem(f"{path}: no permission to write in {folder}")
-    for source in inputs:
-        if source != "-" and target.exists() and Path(source).exists() and target.samefile(source):
-            raise Problem(f"{path} would overwrite {source}; give another name")
+    refuse_overwrite(path, *(source for source in inputs if source != STDIN))

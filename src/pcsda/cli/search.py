@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..tables import Table, as_text, labels, listed, read
+from ..tables import Table, as_text, labels, listed, read, refuse_overwrite
 from .columns import chosen
 from .printing import show_json
 from .problems import Problem, needs, note
@@ -72,6 +72,7 @@ def open_session(a: Namespace) -> tuple[SearchSession, Media]:
             f"{table.source} has columns that are not numeric; choose columns with --features"
         )
     store = a.store or f"{a.gallery}.labels.db"
+    refuse_overwrite(store, a.gallery)
     note(f"dividing {len(table)} rows of {rows.shape[1]} features into clusters")
     session = SearchSession(rows, ids, store=store, carry_over=a.carry_over)
     _label(session, a.examples)

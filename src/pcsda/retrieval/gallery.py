@@ -16,6 +16,7 @@ from scipy import sparse
 from ..core.linalg import Array, Floats, Ints, Mask, one_thread
 from ..core.warning import warn
 from ..partition import find_centroids, nearest, settle_count
+from ..tables import refuse_overwrite
 from ..validation import MatrixLike
 
 # Size in bytes of a block of rows that is scored at once.
@@ -91,6 +92,10 @@ class Gallery:
                 "correct them or leave them out",
             )
         return far
+
+    def refuse_file(self, path: str | os.PathLike[str] | None) -> None:
+        """Raise an error if writing a file would replace one that the gallery is mapped from."""
+        refuse_overwrite(path, self._parts)
 
     def places(self, names: Iterable[Hashable]) -> Ints:
         """Return the row numbers of ids, all of which must be in the gallery."""

@@ -112,6 +112,7 @@ class SearchSession:
             )
         self.gallery = gallery if isinstance(gallery, Gallery) else Gallery(gallery, ids)
         self.estimator = estimator
+        self.gallery.refuse_file(store)
         self.store = Store(store)
         self._lock = RLock()
         self._book = LabelBook(self.gallery, self.store, carry_over)
@@ -552,8 +553,10 @@ class SearchSession:
         Parameters
         ----------
         path : path
-            If writing fails, no partial file remains.
+            If writing fails, no partial file remains. The store of this session already holds all
+            labels and is left as it is; a file that the gallery is mapped from is refused.
         """
+        self.gallery.refuse_file(path)
         self.store.copy_to(path)
 
     @classmethod

@@ -265,7 +265,9 @@ class Store:
             self._base.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
 
     def copy_to(self, path: str | os.PathLike[str]) -> None:
-        """Copy the store to another file, atomically."""
+        """Copy the store to another file, atomically; a copy to its own file changes nothing."""
+        if self.path is not None and os.path.exists(path) and self.path.samefile(path):
+            return  # replacing a file that is open here would cut this store off from it
         with self._explained():
             content = self._base.serialize()
         with whole_file(path) as file:

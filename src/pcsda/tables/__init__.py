@@ -9,6 +9,10 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
 
 from ..memory import available_memory
 from ..progress import progress
@@ -19,7 +23,7 @@ from .text import PACKED, STDIN, Wording, of_csv, read_text
 
 __all__ = ["STDIN", "Table", "Wording", "as_text", "did_you_mean", "is_frame", "joined", "labels"]
 __all__ += ["is_large", "list_files", "listed", "missing", "of_frame", "one_kind", "open_chunks"]
-__all__ += ["pieces", "read"]
+__all__ += ["pieces", "read", "refuse_overwrite"]
 
 KINDS = {".npy": "npy", ".npz": "npz", ".parquet": "parquet", ".pq": "parquet"}
 KINDS |= dict.fromkeys((".arrow", ".feather", ".ipc"), "arrow")
@@ -47,16 +51,61 @@ def list_files(path: Path) -> list[Path]:
         if kind_of(path) is None:
             raise ValueError(f"{path} must end in one of {known}")
         return [path]
-    found = sorted(
-        Path(folder, name)
-        for folder, _, names in os.walk(path)
-        for name in names
-        if kind_of(Path(name)) and not name.startswith((".", "_"))
-    )
+    found = _members(path)
     if not found:
         raise ValueError(f"{path} has no file whose name ends in one of {known}")
     one_kind(found, path)
     return found
+
+
+def _members(folder: Path) -> list[Path]:
+    """List the tables in a folder and its partitions, in the order of their names."""
+    return sorted(
+        Path(inner, name)
+        for inner, _, names in os.walk(folder)
+        for name in names
+        if kind_of(Path(name)) and not name.startswith((".", "_"))
+    )
+
+
+def refuse_overwrite(output: str | os.PathLike[str] | None, *sources: Any) -> None:
+    """Raise an error if writing `output` would replace one of the files that are read.
+
+    Parameters
+    ----------
+    output : path or None
+        File to write. None, or a file that does not exist yet, replaces nothing.
+    *sources : object
+        Data to read: paths of files or folders, arrays that may be memory-mapped or sparse, or
+        lists of these. Other objects are ignored. Links and relative paths are followed.
+    """
+    if output is None or not os.path.exists(output):
+        return
+    for source in sources:
+        for file in _files_behind(source):
+            if file.exists() and file.samefile(output):
+                raise ValueError(f"{output} would overwrite {file}; give another name")
+
+
+def _files_behind(source: Any) -> Iterator[Path]:
+    """Yield the files that hold the data of `source`."""
+    if isinstance(source, (str, os.PathLike)):
+        path = Path(source)
+        yield from _members(path) if path.is_dir() else [path]
+    elif isinstance(source, (list, tuple)):
+        for part in source:
+            yield from _files_behind(part)
+    elif isinstance(source, np.ndarray):
+        # A slice or a copy-free conversion of a mapped array has the mapped array as its base.
+        array: Any = source
+        while isinstance(array, np.ndarray):
+            if isinstance(array, np.memmap) and array.filename:
+                yield Path(array.filename)
+                return
+            array = array.base
+    elif sparse.issparse(source):
+        for name in ("data", "indices", "indptr", "row", "col"):
+            yield from _files_behind(getattr(source, name, None))
 
 
 def one_kind(files: Sequence[Path], path: Path) -> str:
