@@ -979,6 +979,16 @@ def test_each_row_needs_a_trial(estimator, trials):
 
 
 @BOTH
+def test_rows_without_a_trial_are_counted(estimator):
+    X, y, _ = problem()
+    model = clone(estimator).fit(X, y)
+    trials = np.arange(len(X)) // 2.0
+    trials[:3] = np.nan
+    with refused("trials is NaN for 3 rows, which would form one trial; give each row a trial"):
+        model.log_likelihood_ratio(X, trials=trials)
+
+
+@BOTH
 @pytest.mark.parametrize("by", ["score", 3])
 def test_ranks_by_anything_else_are_refused(estimator, by):
     X, y, _ = problem()

@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import pcsda
 from pcsda import PCSDA, KernelPCSDA, SearchSession
@@ -40,6 +43,9 @@ def searched():
 def test_what_is_no_estimator_is_refused_at_once():
     with pytest.raises(TypeError, match=r"^estimator=3 must be a verifier, such as PCSDA\(\)"):
         SearchSession(np.eye(4), estimator=3)
+    for other in (LogisticRegression(), make_pipeline(StandardScaler(), LogisticRegression())):
+        with pytest.raises(TypeError, match=r"must be a verifier, such as PCSDA\(\)"):
+            SearchSession(np.eye(4), estimator=other)
 
 
 def test_a_session_finds_the_class_and_gives_a_verifier(searched, tmp_path):

@@ -71,6 +71,11 @@ def sets_of(trials: ArrayLike, n_rows: int) -> tuple[Ints, int]:
     """Return the number of each row's trial in ``np.unique(trials)``, and the number of trials."""
     ids = np.asarray(trials)
     check_length("trials", ids, n_rows)
+    if ids.dtype.kind == "f" and np.isnan(ids).any():
+        raise ValueError(
+            f"trials is NaN for {np.isnan(ids).sum()} rows, which would form one trial; give each "
+            "row a trial"
+        )
     names, sets = distinct(ids, "trials " + MIXED_NAMES)
     return sets, len(names)
 

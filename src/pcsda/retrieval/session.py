@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
+from sklearn.pipeline import Pipeline
 
 from .. import validation
 from ..core.linalg import Array, Ints
@@ -105,7 +106,8 @@ class SearchSession:
         carry_over: bool = False,
         random_state: int = 0,
     ) -> None:
-        if estimator is not None and not isinstance(estimator, BaseEstimator):
+        last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
+        if estimator is not None and not hasattr(last, "log_likelihood_ratio"):
             raise TypeError(
                 f"estimator={estimator!r} must be a verifier, such as PCSDA(), or a pipeline "
                 "that ends in one"
