@@ -60,8 +60,8 @@ class Explanation:
     columns : array of shape (n, n_features) or None
         Contribution of each column of X to the score, relative to `baseline`. Positive values are
         evidence for the class of interest, negative values are evidence against it. The
-        contributions and the baseline sum exactly to the score. None unless the model is linear and
-        there are few rows.
+        contributions and the baseline sum exactly to the score. None for models that are not
+        linear, for sparse rows, and for more than 200 rows at a time.
     baseline : array of shape (n,) or None
         Roughly the score half-way between the class mean and the mean of the nearest subclass.
     names : tuple of str or None

@@ -65,7 +65,7 @@ def whitens(inverse: Array, variances: Array, total: float) -> bool:
 
 
 def in_range(variances: Array) -> bool:
-    """Return whether `variances` are small and large enough for products in float32."""
+    """Return whether the squares and the inverses of `variances` fit in float32."""
     return bool(np.all((variances > RANGE[0]) & (variances < RANGE[1])))
 
 
