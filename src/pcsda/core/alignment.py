@@ -3,9 +3,10 @@
 Leaving out a row changes the mean of its group and the scatter, and so it changes the axes. The
 axes are combinations of subclass means, but it is not enough to use the same combinations without
 the row. On a weak axis, the combination cancels the contributions of strong features, but only as
-long as no mean moves. The left-out coordinates would then reveal the row's group, especially if
-features have very different units. So the axes W_i without row i are scaled and rotated. Let W be
-the axes for all rows, S their scatter, S_i the scatter without row i, and eps the ridge. With
+long as no mean moves. Once a mean has moved, the left-out coordinates would reveal the row's group,
+especially if features have very different units. So the axes W_i without row i are scaled and
+rotated. Let W be the axes for all rows, S the scatter of all rows, S_i the scatter without row i,
+and eps the ridge. With
 
     C = W_i' (S_i + eps I) W_i,    B = W_i' (S + eps I) W,    T = (B' C^-1 B)^(-1/2) B' C^-1,
 

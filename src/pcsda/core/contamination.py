@@ -129,9 +129,9 @@ def fit_shares(scores: Scores, share: float | None = None) -> Shares:
 
     A row with log-likelihood ratio r is a labelled positive, an unchecked row or a checked negative
     with odds ``N_p e^r : N_u (1 - pi + pi e^r) : N_c``. Here pi is the share, and N_p, N_u and N_c
-    are the total weights of the rows of the three kinds. With V views,
-    ``r = a @ views + b``. The priors are ``ln(V a) ~ N(ln a_0, 0.5^2)``, ``b ~ N(0, s^2)`` and
-    ``pi < 1/2``, where a_0 is `scores.slope` and s is `scores.offset_spread`.
+    are the total weights of the three kinds of rows. With V views, ``r = a @ views + b``. The
+    priors are ``ln(V a) ~ N(ln a_0, 0.5^2)``, ``b ~ N(0, s^2)`` and ``pi < 1/2``, where a_0 is
+    `scores.slope` and s is `scores.offset_spread`.
     """
     profile = _Profile(scores)
     if share is not None:
@@ -383,8 +383,8 @@ def _between(found: Shares, last: Shares, suspicion: Suspicion | None) -> float:
     hidden positives and mask others. The last step finds too many, because it lacks the negatives
     most like positives and counts such rows as positives. The comparison of suspects with positives
     decides between the estimates. Without a comparison, the result is a geometric mean of the two.
-    But if their intervals do not overlap, hidden positives form a subclass, and the last step is
-    right.
+    But if the last step's interval lies entirely above that of the first step, hidden positives
+    form a subclass, and the last step is right.
     """
     if suspicion is not None:
         middle = 0.5 * np.interp(FINE_SHARES, SHARES, found.losses + last.losses)

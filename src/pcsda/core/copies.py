@@ -1,4 +1,4 @@
-"""Warn of rows that occur more than once: leaving out a row tests nothing if its copy stays in.
+"""Warn of repeated rows: leaving out a row tests nothing if a copy of the row stays in the fit.
 
 Rows are compared by a random projection: equal rows have equal projections, and different rows
 hardly ever do.

@@ -91,9 +91,8 @@ def eigen(rows: Centred, count: int) -> Solved:
     Let ``H = (K_pp + eps I)^-1 K_pn`` and ``B = K_nn - K_np H``, where the indices p and n denote
     the blocks of the matrix K for positives and negatives. An eigenpair (beta, q) of B gives an
     axis with ``lambda = beta / eps``. Its coefficients are q on the negatives and ``-H q`` on the
-    positives. Cost:
-    ``N_p^3/3 + N_p^2 N_n``, plus about twenty products of the matrix with d + 6 vectors, or an
-    eigenproblem of size N_n if many axes are wanted.
+    positives. Cost: ``N_p^3/3 + N_p^2 N_n``, plus about twenty products of the matrix with d + 6
+    vectors, or an eigenproblem of size N_n if many axes are wanted.
     """
     matrix, positive, negative = rows.matrix, rows.positive, rows.negative
     factor = linalg.cholesky(matrix[np.ix_(positive, positive)], rows.ridge)

@@ -164,7 +164,7 @@ class Forms:
         return form if self.gap is None else form + self.pull(ratio, step) * self.gap
 
     def pull(self, ratio: float, step: float) -> float:
-        """Return the weight of `gap` in :meth:`at`."""
+        """Return the factor by which :meth:`at` multiplies `gap`."""
         n_p, n_n = self.counts
         return float(n_n * (step**2 + 2 * step) - ratio * n_p * step**2)
 

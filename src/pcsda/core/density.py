@@ -78,7 +78,8 @@ class Density(Protocol):
     def views_of_sets(self, z: Array, sets: Ints, n_sets: int) -> Array:
         """Return views (n_views, n_sets) of sets of rows.
 
-        `sets` holds the number of each row's set. All rows of a set come from the same source.
+        `sets` holds the number of each row's set. All rows of a set come from the same source, such
+        as one person.
         """
 
     def left_out_views(self, left: LeftOut, counts: Array) -> Array:

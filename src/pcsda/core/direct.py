@@ -60,7 +60,7 @@ def scatter_subspace(
 
 
 def linear_subspace(scatter: GroupScatter, projection: Projection, ridge: float) -> Subspace:
-    """Return the subspace of a projection, given the statistics of the rows."""
+    """Return the subspace that a projection defines, given the group statistics of the rows."""
     components = projection.components
     projected = scatter.project(components)
     return Subspace(

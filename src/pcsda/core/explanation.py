@@ -239,12 +239,12 @@ def column_parts(
 ) -> Array:
     """Return each column's contribution to the score of a row, by integrated gradients.
 
-    The contributions are relative to the score of a reference point, which each row has.
-    Let x0 be the reference of a row x, and z = C x. From x0 to x, the score changes by the integral
-    of its gradient g along the line between them. So column j adds (x_j - x0_j) (C' g)_j, where g
-    is the mean gradient on the line. If the score is linear in x with weights w, column j adds
-    w_j (x_j - x0_j). `spread` holds the standard deviations of the axes. Cost: ``2 d POINTS``
-    scores per row.
+    The contributions are relative to the score of the row's reference point. Let x0 be the
+    reference point of a row x, and z = C x. From x0 to x, the score changes by the integral of its
+    gradient along the line between the two points. So column j adds (x_j - x0_j) (C' g)_j, where g
+    is the mean gradient with respect to z on the line. If the score is linear in x with weights w,
+    column j adds w_j (x_j - x0_j). `spread` holds the standard deviations of the class of interest
+    along the axes. Cost: ``2 d POINTS`` scores per row.
     """
     places, weights = np.polynomial.legendre.leggauss(POINTS)
     moved = rows - references

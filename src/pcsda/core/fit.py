@@ -156,10 +156,10 @@ def complete(
 def uncalibrated(subspace: Subspace, density: Density, rule: Rule) -> Calibration:
     """Return equal weights for the views; with `rule.bent`, also compress the CSDA ratio.
 
-    CSDA finds axes on which the positives coincide, so new positives lie many standard deviations
-    from their mean, and a Gaussian ratio grows with the square of that distance. The compressed
-    ratio preserves the order of scores, and grows like the ratio of a Student t distribution with d
-    degrees of freedom.
+    CSDA finds axes on which the training positives coincide, so new positives lie many standard
+    deviations from the mean, and a Gaussian ratio grows with the square of that distance. The
+    compressed ratio preserves the order of scores, and grows like the ratio of a Student t
+    distribution with d degrees of freedom.
     """
     none = Calibration.none(density.n_views)
     if not (rule.bent and subspace.single_negatives):
@@ -192,9 +192,10 @@ def _calibrate(
 def calibrated_on(calibration: Calibration, unseen: Scored) -> tuple[Calibration, Scored | None]:
     """Fit slope and offset to scores of rows that the model has not seen.
 
-    `calibration` is the one that gave these scores. Returns that calibration followed by the fitted
-    slope and offset, and the calibrated scores. If a class has no scores, the returned calibration
-    weights the views equally, and the scores are None.
+    `calibration` is the one that gave these scores. Returns two values. The first is a calibration
+    that applies `calibration`, then the fitted slope and offset. The second holds the calibrated
+    scores. If a class has no scores, the returned calibration weights the views equally, and the
+    returned scores are None.
     """
     unseen = unseen.finite()
     if not unseen.has_both:
@@ -208,12 +209,12 @@ def calibrated_on(calibration: Calibration, unseen: Scored) -> tuple[Calibration
 
 
 def estimate(subspace: Subspace, rule: Rule) -> tuple[Density, Array | None]:
-    """Return the densities in a subspace and the views of left-out rows, or None for the views.
+    """Return the densities in a subspace, and the views of left-out rows or None.
 
     The criterion's denominator on the axes, ``W'(S_I + eps I)W``, is the shrinkage target of
     covariances estimated from the training rows themselves, and a floor for covariances estimated
-    from left-out rows. Without left-out rows, the weights of a blend cannot be estimated, so only
-    the mixture is used.
+    from left-out rows. Without left-out rows, there are no views. The weights of a blend cannot be
+    estimated then, so only the mixture is used.
     """
     projected, left = subspace.projected, subspace.left
     if left is None:

@@ -37,9 +37,10 @@ def pays(X: Floats) -> bool:
 def determines(scatter: GroupScatter, ridge: float, projection: Projection) -> bool:
     """Return whether statistics from float32 products are accurate enough for a solution.
 
-    The projection must include its Cholesky factor. No pivot of this factor, and neither scatter
-    matrix on any component, may be small compared with the variances that it combines. The weakest
-    component must exceed rounding. All variances must be in the range of float32.
+    The projection must include its Cholesky factor. No pivot of this factor may be small compared
+    with the variance of its feature. The same holds for both scatter matrices: along no component
+    may they be small compared with the variances that they combine. The weakest component must
+    exceed rounding. All variances must be in the range of float32.
     """
     if projection.factor is None:
         return False

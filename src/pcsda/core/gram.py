@@ -110,7 +110,7 @@ class GramFactor:
 
     @cached_property
     def inverse(self) -> Array:
-        """Inverse of the factor, computed once in ``N^3/3`` operations for all divisions."""
+        """Inverse of the Cholesky factor, computed once in ``N^3/3`` operations."""
         return np.tril(self._inverted())
 
     @cached_property
@@ -345,7 +345,7 @@ class GramCells:
     def solve(
         self, label: int, n_components: int | None = None, *, leave_out: Leave | None = EVERY
     ) -> Subspace:
-        """Solve one class against all others."""
+        """Solve the division of the rows into the class `label` and clusters of all other rows."""
         groups, counts = self.cells.division(label)
         root = np.sqrt(counts)
         solved = self.solved.over_groups(label).T / root
@@ -569,7 +569,7 @@ class FeatureFactor:
     def solve(
         self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = EVERY
     ) -> Subspace:
-        """Solve one division on the features, and express the axes as coefficients of the rows."""
+        """Solve one division on the features; return axes as coefficients of the training rows."""
         found = self.inner.solve(groups, n_components, leave_out=leave_out)
         coefficients = np.zeros((len(groups), len(found.eigenvalues)))
         coefficients[self.pivots] = linalg.triangular_inverse(self.triangle).T @ found.coefficients

@@ -268,8 +268,8 @@ class Places:
         For each label, the weights of a row's q coordinates and of the U combinations of their
         squares, and a constant.
     precisions : array of shape (q, U)
-        Weights that combine a row's squared coordinates: one combination for each number of rows
-        that a label has, or for each axis if that is fewer.
+        Weights that combine a row's squared coordinates. There is one combination for each distinct
+        number of rows per label, or one for each axis if there are fewer axes than such numbers.
     factors : array of shape (C,)
         Smallest value of the product for each label, reached at a square of zero.
     volumes : array of shape (C,)

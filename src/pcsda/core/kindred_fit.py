@@ -35,7 +35,7 @@ MOST_SHRINKAGE = 0.999
 
 @dataclass(frozen=True)
 class Fold:
-    """A model without some labels, which act as strangers, and without one row of some others.
+    """A model without some labels, which act as strangers, and without one row of other labels.
 
     Attributes
     ----------
@@ -241,8 +241,8 @@ def _folds(
 ) -> Iterator[Fold]:
     """Leave out each fold of labels in turn, and with it one row of each label in the next folds.
 
-    If `ridge` is None, the covariance within labels is assumed. Then no row is left out of a label
-    that stays; the model draws a row for each such label instead.
+    If `ridge` is None, the covariance within labels is assumed. The rows in `own` are then not
+    left-out rows: the model draws one row for each label that stays.
     """
     n_folds = len(parts)
     of_rows = fold[known.owner]
