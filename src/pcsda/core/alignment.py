@@ -2,15 +2,17 @@
 
 Leaving out a row changes the mean of its group and the scatter, and so it changes the axes. The
 axes are combinations of subclass means, but it is not enough to use the same combinations without
-the row. On a weak axis, the combination cancels the contributions of strong features, and it no
-longer does so once a mean has moved. The left-out coordinates would then reveal the row's group,
+the row. On a weak axis, the combination cancels the contributions of strong features, but only as
+long as no mean moves. Once a mean has moved, the left-out coordinates would reveal the row's group,
 especially if features have very different units. So the axes W_i without row i are scaled and
-rotated. With
+rotated. Let W be the axes for all rows, S the scatter of all rows, S_i the scatter without row i,
+and eps the ridge. With
 
     C = W_i' (S_i + eps I) W_i,    B = W_i' (S + eps I) W,    T = (B' C^-1 B)^(-1/2) B' C^-1,
 
-``W_i T'`` spans the same subspace, is orthonormal in the scatter without the row, and is as close
-to W as such axes can be. One row changes B and C in only two directions, so T has a closed form.
+``W_i T'`` spans the same subspace as W_i, is orthonormal in the scatter without the row, and is as
+close to W as such axes can be. One row changes B and C in only two directions, so T has a closed
+form.
 """
 
 from __future__ import annotations
@@ -23,9 +25,9 @@ from .linalg import Array, Mask
 
 # Removing a one-row subclass loses no axis if the other means span at least this share of its mean.
 SPANNED = 1e-6
-# A smaller share of leverage outside the axes is rounding: the axes fill the space.
+# If a smaller share of the leverage lies outside the axes, it is rounding: the axes fill the space.
 ROUNDING = 1e-10
-# Directions without the rows whose size is below this share of the largest were lost with the rows.
+# After rows are left out, a direction smaller than this share of the largest one counts as lost.
 LOST = 1e-10
 
 
@@ -33,12 +35,15 @@ LOST = 1e-10
 class Turn:
     """The rotation and scaling of the axes for each left-out row, ``T = I + E (T_2 - I) E'``.
 
+    T changes only the plane spanned by the two columns of E; T_2 is the matrix of T in that plane.
+
     Attributes
     ----------
     first, second : arrays of shape (d, n)
-        Orthonormal columns of E; zero if the row changes fewer than two directions.
+        The two orthonormal columns of E for each row. A column is zero if the row changes fewer
+        than two directions.
     change : array of shape (2, 2, n)
-        ``T_2 - I``.
+        ``T_2 - I`` for each row.
     """
 
     first: Array
@@ -46,7 +51,7 @@ class Turn:
     change: Array
 
     def apply(self, coordinates: Array) -> None:
-        """Turn coordinates (d, n) in place."""
+        """Rotate and scale the coordinates (d, n) of the left-out rows in place."""
         one = np.einsum("ji,ji->i", self.first, coordinates)
         two = np.einsum("ji,ji->i", self.second, coordinates)
         (a, b), (c, d) = self.change
@@ -57,16 +62,17 @@ class Turn:
 def turn_of(
     solved: Array, axes: Array, inflation: Array, pull: Array, leverage: Array, gap: Array
 ) -> Turn:
-    """Return the turn of the axes for each row when only that row is left out.
+    """Return the rotation and scaling of the axes for each row when only that row is left out.
 
     Parameters
     ----------
     solved : array of shape (d, n)
-        ``W'r``, where r is the residual.
+        ``W'r``, where r is the residual of the row.
     axes : array of shape (d, n)
-        ``R'u``, the coordinates of the row's group mean, which moves by ``-pull r``.
+        ``R'u``, the weight of the row's group mean in each axis. Leaving the row out moves this
+        mean by ``-pull r``.
     inflation, pull, leverage, gap : arrays of shape (n,)
-        ``f``, ``c``, ``h = r'Ar`` and ``1 - f h``; with ``f = c = 0`` there is no turn.
+        ``f``, ``c``, ``h = r'Ar`` and ``1 - f h``. With ``f = c = 0``, the axes stay the same.
     """
     length = np.sqrt(np.einsum("ji,ji->i", axes, axes))
     first = axes / np.where(length > 0, length, 1.0)
@@ -81,12 +87,13 @@ def turn_of(
 
 
 def _in_two(a: Array, shift: Array, f: Array, leverage: Array, gap: Array) -> Array:
-    """Return ``T_2 - I``, given ``W'r`` and ``-c R'u`` in two coordinates.
+    """Return ``T_2 - I``, given ``a = W'r`` and `shift`, ``s = -c R'u``, in the plane of E.
 
-    With ``p = (f a + s)/g``, ``B = I + p a'`` and ``beta = 1 + a'p``, the symmetric matrix is
+    T_2 needs the inverse square root of a symmetric matrix. With the gap g, ``p = (f a + s)/g``,
+    ``B = I + p a'`` and ``beta = 1 + a'p``, that matrix is
     ``beta^2 B^-1 C B^-T = (beta I + m a')(beta I + a m') + e (m + p)(m + p)'``, where e is the
-    leverage outside the axes and m is computed below. In this form, no large numbers cancel on weak
-    axes.
+    leverage outside the axes, and the code defines m. In this form, no large numbers cancel on
+    weak axes.
     """
     root = np.sqrt(gap)
     outside = leverage - np.sum(a * a, axis=0)
@@ -113,10 +120,10 @@ def _in_two(a: Array, shift: Array, f: Array, leverage: Array, gap: Array) -> Ar
 
 
 def without_subclass(centres: Array, axes: Array) -> Array:
-    """Return the coordinates (d, n) of the rows of one-row subclasses, on axes found without them.
+    """Return the coordinates (d, n) of rows that are alone in their subclass, when left out.
 
-    Without the row, the mean of its subclass no longer contributes to the span of the means, unless
-    the other means span it too.
+    Without its only row, a subclass has no mean. The axes then lose the direction that only this
+    mean contributed. They lose nothing if the other means span this mean, too.
     """
     share = np.einsum("ji,ji->i", centres, axes)
     square = np.einsum("ji,ji->i", axes, axes)
@@ -126,9 +133,10 @@ def without_subclass(centres: Array, axes: Array) -> Array:
 
 
 def turns_of_blocks(own: Array, across: Array) -> Array:
-    """Return the transposed turns ``T'`` for n blocks of rows; `own` is C and `across` is B.
+    """Return the transposed matrix ``T'`` for each of n left-out blocks of rows.
 
-    All three have shape (n, d, d).
+    `own` holds the matrices C and `across` the matrices B. Both arrays and the result have shape
+    (n, d, d).
     """
     values, vectors = np.linalg.eigh(own)
     kept: Mask = values > LOST * np.maximum(values[:, -1:], 1.0)

@@ -1,4 +1,4 @@
-"""Calibration: the only place that turns the views of a density into a log-likelihood ratio."""
+"""Turn the views of a density, which are log ratios, into a calibrated log-likelihood ratio."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from .logistic import fit_logistic
 # The chance that the next positive differs from all n known ones is UNSEEN / (n + 1), the estimate
 # of Krichevsky and Trofimov for an event that has never occurred.
 UNSEEN = 0.5
-# Below the logarithm of that chance, the ratio is bent: it falls by only this much each time its
-# distance below grows e-fold.
+# Below the logarithm of that chance, the log-likelihood ratio is bent: each time its distance below
+# that point grows e-fold, the bent ratio falls by only this much.
 FALL = 1.0
 
 
 class Scored(NamedTuple):
-    """Log-likelihood ratios of rows that the model has not seen, with labels and weights."""
+    """Log-likelihood ratios of rows that the model has not seen, with their classes and weights.
+
+    `weights` is None if all rows have weight one.
+    """
 
     scores: Array
     positive: Mask
@@ -31,7 +34,7 @@ class Scored(NamedTuple):
         return bool(self.positive.any() and not self.positive.all())
 
     def finite(self) -> Scored:
-        """Return only the rows that have a score."""
+        """Return only the rows whose score is finite."""
         seen = np.isfinite(self.scores)
         weights = None if self.weights is None else self.weights[seen]
         return Scored(self.scores[seen], self.positive[seen], weights)
@@ -48,7 +51,7 @@ class Calibration:
     offset : float
     bend : float
         A ratio that is t below `top` becomes ``top - bend ln(1 + t/bend)``: almost unchanged near
-        the top, and logarithmic far below it. Infinite if ratios stay unchanged.
+        the top, and logarithmic far below it. With an infinite bend, no ratio changes.
     top : float
         Ratios above this are never bent.
     """
@@ -65,12 +68,12 @@ class Calibration:
 
     @property
     def slope(self) -> float:
-        """Sum of the weights; 1 for uncalibrated views."""
+        """Sum of the weights of the views, which is 1 before calibration."""
         return float(sum(self.weights))
 
     @property
     def is_bent(self) -> bool:
-        """Whether ratios below the top are bent."""
+        """Whether ratios below `top` are bent."""
         return 0 < self.bend < np.inf
 
     def __call__(self, views: Array) -> Array:
@@ -86,14 +89,14 @@ class Calibration:
         return total
 
     def of_unit_slope(self) -> Calibration:
-        """Return the calibration with weights scaled to sum to one, and without the offset."""
+        """Return a calibration without an offset, whose weights are scaled to sum to one."""
         weights = tuple(weight / self.slope for weight in self.weights)
         bend = self.bend / self.slope if self.is_bent else np.inf
         top = (self.top - self.offset) / self.slope
         return Calibration(weights, 0.0, bend, top if self.is_bent else 0.0)
 
     def then(self, slope: float, offset: float) -> Calibration:
-        """Return this calibration followed by one with the given slope and offset."""
+        """Return a calibration that multiplies this one's ratio by `slope` and adds `offset`."""
         weights = tuple(slope * weight for weight in self.weights)
         bend = slope * self.bend if self.is_bent else np.inf
         top = slope * self.top + offset
@@ -101,7 +104,7 @@ class Calibration:
         return Calibration(weights, moved, bend, top if self.is_bent else 0.0)
 
     def since(self, before: Calibration) -> Calibration:
-        """Return the calibration that turns the ratios of `before` into those of this one."""
+        """Return the calibration that turns the ratios from `before` into those from this one."""
         slope = self.slope / before.slope
         moved = Calibration((slope,), self.offset - slope * before.offset)
         return moved if before.is_bent else replace(moved, bend=self.bend, top=self.top)
@@ -111,7 +114,7 @@ class Calibration:
         return replace(self, bend=np.inf, top=0.0)
 
     def straightened(self, ratios: Array) -> Array:
-        """Convert ratios of this calibration to those that :meth:`straight` would give."""
+        """Undo the bend: return the ratios that :meth:`straight` would give for the same rows."""
         if not self.is_bent:
             return ratios
         below = np.maximum(self.top - ratios, 0.0)
@@ -121,8 +124,9 @@ class Calibration:
         """Limit how strong the evidence against the class can be, given `n_positive` samples.
 
         A class may be wider than its samples show, so n samples cannot justify odds of much more
-        than n to one against a new row. Beyond these odds, the ratio falls only like a logarithm,
-        which preserves the order. A calibration that is bent already stays the same.
+        than n to one against a new row. Beyond these odds, the ratio falls only logarithmically,
+        so that the order of scores is preserved. A calibration that is already bent is returned
+        unchanged.
         """
         if self.is_bent:
             return self
@@ -148,7 +152,7 @@ def fit_calibration(
     weights : array of shape (n,), optional
         Weights of the samples.
     start : Calibration, optional
-        Starting point, fitted to similar views, which saves steps.
+        A calibration fitted to similar views. Starting from it saves steps.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""Cells: the rows of one class in one cluster. Sums over cells are reused for all classes."""
+"""Cells, each the rows of one class in one cluster. Sums over cells are reused for all classes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from .scatter import group_means
 class Cells:
     """The non-empty (class, cluster) cells of a data set.
 
-    When one class is solved against all others, its groups are unions of cells. So anything linear
-    in the rows is summed over the cells once, and these sums are added up for each class.
+    When one class is separated from all others, each group of rows is a union of cells. So a
+    quantity that is linear in the rows is summed over each cell only once. For each class, the sums
+    over groups are then sums over cells.
 
     Attributes
     ----------
@@ -35,15 +36,16 @@ class Cells:
 
     @classmethod
     def of(cls, labels: Ints, clusters: Ints) -> Cells:
-        """Number the cells of rows with the given class `labels` and `clusters`."""
+        """Find and number the cells, given the class and the cluster of each row."""
         pairs = np.stack([labels, clusters], axis=1)
         found, rows, counts = np.unique(pairs, axis=0, return_inverse=True, return_counts=True)
         return cls(found[:, 0], found[:, 1], counts.astype(np.float64), rows.ravel())
 
     def division(self, label: int) -> tuple[Ints, Array]:
-        """Return the group of each row, for one class against all others, and the group sizes.
+        """Divide the rows for one class; return the group of each row and the group sizes.
 
-        Group 0 is the class itself. Clusters without rows of other classes are dropped.
+        Group 0 is the class itself. The rows of all other classes are grouped by cluster. Clusters
+        without such rows are dropped.
         """
         own = self.of_class == label
         remaining = np.unique(self.of_cluster[~own])
@@ -58,19 +60,19 @@ class Cells:
 
 @dataclass(frozen=True)
 class CellSums:
-    """Sums of the rows in each cell, one row per cell."""
+    """Sums over the rows of each cell; `values` has one row per cell."""
 
     cells: Cells
     values: Array
 
     @cached_property
     def totals(self) -> Array:
-        """Sums over whole clusters."""
+        """Sums over all rows of each cluster, one row per cluster."""
         clusters = self.cells.of_cluster
         return group_means(self.values, clusters, np.ones(clusters.max() + 1), None)
 
     def over_groups(self, label: int) -> Array:
-        """Return sums over the groups of one class: its own rows, then other rows by cluster."""
+        """Return the sum over the rows of one class, then sums over all other rows by cluster."""
         cells = self.cells
         own = np.flatnonzero(cells.of_class == label)
         rest = self.totals.copy()

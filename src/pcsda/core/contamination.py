@@ -9,14 +9,15 @@ more rows apart, starting with the rows most like positives, and fits its model 
 model then scores these rows as unseen. So hidden positives come to light even if they form a
 cluster: as a subclass, they would look like negatives.
 
-Each step estimates the share. The first estimate is too low, because positives are among its
-negatives. The last is too high, because its model lacks the negatives most like positives, which it
-needs most. With ten positives or more, a comparison decides between the two estimates. A model
-takes the suspects, which are the rows most like positives, for a subclass of negatives, and scores
-both suspects and positives. If it cannot tell them apart, the suspects are positives; members of a
-similar class would score lower. With fewer positives, chance would decide such a comparison, and
-the final model sets apart a share between the two estimates. Rows set apart do not join the
-positives, because a similar class would pull the positive mean toward itself.
+Each step estimates the share. The first estimate is too low, because the first step treats hidden
+positives as negatives. The last estimate is too high, because the last model lacks the negatives
+most like positives, which it needs most. With ten positives or more, a comparison decides between
+the two estimates. A model treats the suspects, which are the rows most like positives, as a
+subclass of negatives, and scores both suspects and positives. If the model cannot tell them apart,
+the suspects are positives; members of a similar class would score lower. With fewer positives,
+chance would decide such a comparison, so the final model sets apart a share between the two
+estimates. Rows set apart do not join the positives, because a similar class would pull the positive
+mean toward itself.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ STEPS = (0.0, 0.04, 0.1, 0.22)
 SUSPECTS = (0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
 # Added to shares before their geometric mean is taken, so that smaller shares count as equal.
 SMALL_SHARE = 0.005
-# Subclasses are formed without this many times as many rows as are set apart.
+# If a step sets n rows apart, subclasses are formed without this many times n rows.
 LOOSE = 2.0
 # Fraction of its weight that a row set apart keeps, so that weights stay above zero.
 LEAST_REST = 1e-6
@@ -68,7 +69,7 @@ LEAST_REST = 1e-6
 
 @dataclass(frozen=True)
 class Scores:
-    """Views of rows that a model has not seen, with their labels.
+    """Views of rows that a model has not seen, with the rows' labels and weights.
 
     Attributes
     ----------
@@ -77,7 +78,8 @@ class Scores:
         Labelled positives and unchecked rows; all other rows are checked negatives.
     weight : array of shape (n,)
     slope : float
-        Centre of the prior on the slope; 1 if the views are taken as log-likelihood ratios.
+        Centre of the prior on the slope; 1 means that the views are expected to be log-likelihood
+        ratios already.
     offset_spread : float
         Standard deviation of the prior on the offset.
     """
@@ -98,10 +100,11 @@ class Shares:
     ----------
     calibration : Calibration
     share : float
+        The share of positives among the unchecked rows, estimated or given.
     interval : pair of float
-        90 % profile-likelihood interval for the share; both ends equal a share that was given.
+        90 % profile-likelihood interval for the share. If the share was given, both ends equal it.
     losses : array of shape (n,)
-        Minus the profile log likelihood at `SHARES`; empty if the share was given.
+        Minus the profile log likelihood at each share in `SHARES`; empty if the share was given.
     """
 
     calibration: Calibration
@@ -111,7 +114,10 @@ class Shares:
 
 
 def hidden_probability(ratio: Array, share: float) -> Array:
-    """Return the probability that a row is positive, given its log ratio and a prior `share`."""
+    """Return the probability that each unchecked row is positive.
+
+    `ratio` holds the log-likelihood ratios of the rows, and `share` is the prior probability.
+    """
     if share == 0:
         return np.zeros_like(ratio)
     probability: Array = expit(ratio + np.log(share / (1 - share)))
@@ -122,9 +128,10 @@ def fit_shares(scores: Scores, share: float | None = None) -> Shares:
     """Fit slopes, offset and the share of hidden positives jointly; a given `share` is held fixed.
 
     A row with log-likelihood ratio r is a labelled positive, an unchecked row or a checked negative
-    with odds ``N_p e^r : N_u (1 - pi + pi e^r) : N_c``, where pi is the share. With V views,
-    ``r = a @ views + b``. The priors are ``ln(V a) ~ N(ln a_0, 0.5^2)``, ``b ~ N(0, s^2)`` and
-    ``pi < 1/2``, where a_0 is `scores.slope` and s is `scores.offset_spread`.
+    with odds ``N_p e^r : N_u (1 - pi + pi e^r) : N_c``. Here pi is the share, and N_p, N_u and N_c
+    are the total weights of the three kinds of rows. With V views, ``r = a @ views + b``. The
+    priors are ``ln(V a) ~ N(ln a_0, 0.5^2)``, ``b ~ N(0, s^2)`` and ``pi < 1/2``, where a_0 is
+    `scores.slope` and s is `scores.offset_spread`.
     """
     profile = _Profile(scores)
     if share is not None:
@@ -141,7 +148,8 @@ def fit_shares(scores: Scores, share: float | None = None) -> Shares:
 def _expected(losses: Array) -> float:
     """Return the posterior mean of the share by the trapezoidal rule, given the losses at `SHARES`.
 
-    With few positives nearly every share is possible, so the mode may be 0 or the largest value.
+    The mean is used because, with few positives, nearly every share is possible, and the most
+    likely share may be 0 or the largest value.
     """
     total = losses + SHARES / SHARE_SCALE
     likely = np.exp(total.min() - total)
@@ -149,7 +157,10 @@ def _expected(losses: Array) -> float:
 
 
 def _interval(profile: _Profile, share: float, losses: Array) -> tuple[float, float]:
-    """Return the interval of shares around the best one in which the loss is near its minimum."""
+    """Return the ends of the interval around the best share where the loss is near its minimum.
+
+    `losses` are the losses at `SHARES`. The loss may exceed its minimum by `INTERVAL_DROP`.
+    """
     bound = profile(share) + INTERVAL_DROP
 
     def excess(value: float) -> float:
@@ -168,8 +179,8 @@ def _interval(profile: _Profile, share: float, losses: Array) -> tuple[float, fl
 class _Profile:
     """The smallest loss over slopes and offset, as a function of the share.
 
-    The loss is minus the log posterior. A point holds the log slopes and the offset. Each search
-    starts from the solution for the nearest share that has been solved.
+    The loss is minus the log posterior. A point is a vector of the log slopes and the offset. Each
+    search starts from the solution for the nearest share that has already been solved.
     """
 
     def __init__(self, scores: Scores) -> None:
@@ -202,7 +213,11 @@ class _Profile:
         return np.exp(np.clip(point[:-1], -10, 10)) / len(self._scores.views)
 
     def _minimise(self, point: Array, share: float) -> tuple[float, Array]:
-        """Minimise by damped Newton steps, with absolute curvatures: the loss is not convex."""
+        """Minimise the loss for a given share by damped Newton steps that start from `point`.
+
+        The loss is not convex, so the steps use the absolute eigenvalues of the Hessian. Returns
+        the smallest loss and its point.
+        """
         loss, gradient, hessian = self._loss(point, share)
         for _ in range(100):
             values, vectors = np.linalg.eigh(hessian)
@@ -218,7 +233,7 @@ class _Profile:
         return loss, point
 
     def _loss(self, point: Array, share: float) -> tuple[float, Array, Array]:
-        """Return the loss at a point, with its gradient and Hessian."""
+        """Return the loss at a point for a given share, with its gradient and Hessian."""
         scores = self._scores
         positive, unchecked, weight = scores.positive, scores.unchecked, scores.weight
         slopes = self._slopes(point)
@@ -255,8 +270,10 @@ class Contaminated:
     responsibilities : array of shape (N,)
         Probability that each row is a hidden positive; zero for checked rows.
     groups : array of shape (N,)
+        Group of each row: 0 for positives, then the subclasses of the negatives.
     ratio : array of shape (N,)
-        Log-likelihood ratios: left-out ones if available, otherwise plain scores.
+        Log-likelihood ratio of each row, computed without the row if possible. An unchecked row
+        that was not left out has its ordinary score, and any other such row has NaN.
     """
 
     fitted: Fitted
@@ -268,7 +285,7 @@ class Contaminated:
 
 @dataclass(frozen=True)
 class Problem:
-    """Inputs that all steps share.
+    """Inputs that all steps of the fit share.
 
     Attributes
     ----------
@@ -301,15 +318,15 @@ class Problem:
 
     @property
     def weight(self) -> Array:
-        """Weights of the rows, or ones."""
+        """Weights of the rows; all ones if no weights were given."""
         return np.ones(len(self.positive)) if self.weights is None else self.weights
 
 
 def fit_contaminated(problem: Problem) -> Contaminated:
-    """Fit in steps: set rows apart, solve, then fit the ratio and share to left-out scores.
+    """Fit in steps; each sets rows apart, solves, and fits ratio and share to left-out scores.
 
-    The rows that a later step sets apart are guesses, which its profile likelihood ignores; the
-    first step makes no guesses. So the interval of the share spans the intervals of the first step,
+    Each step but the first guesses which rows to set apart. Its profile likelihood ignores the
+    uncertainty of that guess. So the interval of the share spans the intervals of the first step,
     the last step and the final model.
     """
     factorise, weights = problem.factorise, problem.weights
@@ -329,7 +346,8 @@ def fit_contaminated(problem: Problem) -> Contaminated:
     least, most = sorted((first.shares.share, last.shares.share))
     held = min(max(found.shares.share, least), most)
     if problem.share is None and held != found.shares.share:
-        # The first step finds too few and the last too many; a share beyond them is chance.
+        # The first step finds too small a share and the last too large a share. A share outside
+        # these two is chance.
         found = _set_apart(replace(problem, share=held), before, share)
     lows, highs = zip(*(one.shares.interval for one in (first, last, found)), strict=True)
     return replace(found, shares=replace(found.shares, interval=(min(lows), max(highs))))
@@ -338,9 +356,9 @@ def fit_contaminated(problem: Problem) -> Contaminated:
 def _one_crowd(problem: Problem) -> Contaminated:
     """Take the first step, in which all negatives are one subclass.
 
-    Hidden positives move the mean of this subclass straight toward the positives, so they turn no
-    axis. A subclass of hidden positives would lie next to the few known positives, and the axes
-    would separate the two.
+    Hidden positives move the mean of this subclass straight toward the positives, so they do not
+    turn the axis. If hidden positives formed a subclass, it would lie next to the few known
+    positives, and the axes would separate the two.
     """
     nobody = np.zeros(len(problem.positive), dtype=bool)
     crowd = (~problem.positive).astype(np.intp)
@@ -348,7 +366,10 @@ def _one_crowd(problem: Problem) -> Contaminated:
 
 
 def _set_apart(problem: Problem, before: Contaminated, share: float) -> Contaminated:
-    """Set apart a share of the unchecked rows, those that scored highest `before`; take a step."""
+    """Take a step that sets apart the unchecked rows with the highest scores in the step `before`.
+
+    `share` is the share of the unchecked rows to set apart.
+    """
     apart = _most_alike(problem, before.ratio, share)
     # Remaining hidden positives must not form a subclass, where they would look like negatives.
     loose = _most_alike(problem, before.ratio, min(LOOSE * share, STEPS[-1]))
@@ -356,13 +377,14 @@ def _set_apart(problem: Problem, before: Contaminated, share: float) -> Contamin
 
 
 def _between(found: Shares, last: Shares, suspicion: Suspicion | None) -> float:
-    """Choose the share to set apart, between the estimates of an early step and the last step.
+    """Choose the share to set apart, between the estimates of the first and of the last step.
 
-    An early step finds too few positives, because those among its negatives mask others. The last
-    step finds too many, because it lacks the negatives most like positives and counts such rows as
-    positives. The comparison of suspects with positives decides between the estimates. If there is
-    no comparison and the estimates contradict each other, hidden positives form a subclass, and the
-    last step is right.
+    The first step, `found`, finds too few hidden positives, because some of its negatives are
+    hidden positives and mask others. The last step finds too many, because it lacks the negatives
+    most like positives and counts such rows as positives. The comparison of suspects with positives
+    decides between the estimates. Without a comparison, the result is a geometric mean of the two.
+    But if the last step's interval lies entirely above that of the first step, hidden positives
+    form a subclass, and the last step is right.
     """
     if suspicion is not None:
         middle = 0.5 * np.interp(FINE_SHARES, SHARES, found.losses + last.losses)
@@ -378,16 +400,18 @@ def _between(found: Shares, last: Shares, suspicion: Suspicion | None) -> float:
 class Suspicion:
     """How often a positive outscores a suspect, for growing shares of suspects.
 
-    Suspects are the rows most like positives. A model that takes them for a subclass of negatives
-    scores the left-out suspects and the left-out positives. If suspects are positives, neither
-    group scores higher.
+    Suspects are the unchecked rows most like positives. A model that treats them as a subclass of
+    negatives scores left-out suspects and left-out positives. If suspects are positives, neither
+    kind of row scores higher.
 
     Attributes
     ----------
-    shares, wins, errors : arrays of shape (n,)
-        Shares of unchecked rows that are suspects, from 0 to the largest share; shares of
-        (positive, suspect) pairs in which the positive scores higher, from 0 to 1; and the standard
-        errors of the latter.
+    shares : array of shape (n,)
+        Shares of the unchecked rows that are suspects, from 0 to `LARGEST_SHARE`.
+    wins : array of shape (n,)
+        Share of the (positive, suspect) pairs in which the positive scores higher, from 0 to 1.
+    errors : array of shape (n,)
+        Standard errors of `wins`.
     """
 
     shares: Array
@@ -395,7 +419,7 @@ class Suspicion:
     errors: Array
 
     def losses(self, shares: Array) -> Array:
-        """Return minus the log likelihood, for each share, that all its suspects are positives."""
+        """Return, for each share, minus the log likelihood that all suspects are positives."""
         wins, errors = (np.interp(shares, self.shares, of) for of in (self.wins, self.errors))
         # Below the smallest share that was tried, no suspects were compared.
         wins = np.where(shares < self.shares[1], np.minimum(wins, 0.5), wins)
@@ -403,7 +427,10 @@ class Suspicion:
 
 
 def _suspicion(problem: Problem, ratio: Array) -> Suspicion | None:
-    """Compare positives with suspects, or return None if no positive can be left out."""
+    """Compare positives with suspects, for each share in `SUSPECTS`.
+
+    Returns None if there is nothing to compare, for example because no positive can be left out.
+    """
     found = [(0.0, 0.0, 0.0)]
     for share in SUSPECTS:
         suspects = _most_alike(problem, ratio, share)
@@ -421,7 +448,10 @@ def _suspicion(problem: Problem, ratio: Array) -> Suspicion | None:
 
 
 def _outscored(problem: Problem, suspects: Mask) -> tuple[float, float] | None:
-    """Return how often a left-out positive outscores a suspect, and the standard error of that."""
+    """Return the share of pairs in which a left-out positive outscores a left-out suspect.
+
+    Also returns the standard error of this share. Returns None if either kind of row has no scores.
+    """
     groups = np.where(problem.positive, 0, np.where(suspects, 1, 2))
     held = replace(problem, regroup=lambda _: groups, n_components=None, share=0.0)
     nobody = np.zeros(len(groups), dtype=bool)
@@ -437,7 +467,10 @@ def _outscored(problem: Problem, suspects: Mask) -> tuple[float, float] | None:
 
 
 def _most_alike(problem: Problem, ratio: Array, share: float) -> Mask:
-    """Return a mask of the given share of the unchecked rows: those most like positives."""
+    """Return a mask of the unchecked rows most like positives, which have the highest `ratio`.
+
+    `share` is the share of the unchecked rows to mark, by weight.
+    """
     rows = np.flatnonzero(problem.unchecked)
     rows = rows[np.argsort(-ratio[rows], kind="stable")]
     weight = problem.weight[rows]
@@ -447,7 +480,7 @@ def _most_alike(problem: Problem, ratio: Array, share: float) -> Mask:
 
 
 def _step(problem: Problem, apart: Mask, loose: Mask) -> Contaminated:
-    """Solve without the rows marked `apart`, and fit the ratio and share to left-out scores.
+    """Fit a model without the rows marked `apart`, and fit ratio and share to left-out scores.
 
     Rows marked `loose` do not shape the subclasses.
     """
@@ -458,7 +491,8 @@ def _step(problem: Problem, apart: Mask, loose: Mask) -> Contaminated:
     rows = leave.of(len(groups))
     factor = problem.factorise(weights)
     subspace = factor.solve(groups, problem.n_components, leave_out=leave)
-    # Without the rows set apart, the axis of the ridged scatter may miss a class like the positive.
+    # Without the rows set apart, the axis of the ridged scatter may overlook a class similar to the
+    # positive class.
     density, views = estimate(subspace, replace(problem.rule, ridged_axis=False))
     if views is None:
         raise TooFewRowsError(
@@ -468,8 +502,9 @@ def _step(problem: Problem, apart: Mask, loose: Mask) -> Contaminated:
         )
     scores = _scores(problem, subspace, density, views, rows)
     # If hidden positives are far from the negatives, all slopes fit equally well, and a low slope
-    # would explain them by chance. So the share is estimated with an expected slope of one. With
-    # few positives, that would set apart rows that merely resemble them and harm the ranking.
+    # would explain their scores by chance. So the share is estimated with an expected slope of one.
+    # With few positives, this slope would set apart rows that merely resemble positives, and would
+    # harm the ranking.
     few = np.sum(problem.positive) < ENOUGH
     shares = fit_shares(scores if few else replace(scores, slope=1.0), problem.share)
     held = fit_shares(scores, shares.share)
@@ -481,7 +516,10 @@ def _step(problem: Problem, apart: Mask, loose: Mask) -> Contaminated:
 def _with_responsibilities(
     problem: Problem, fitted: Fitted, shares: Shares, views: Array, rows: Ints, groups: Ints
 ) -> Contaminated:
-    """Compute each row's probability of being positive, from left-out scores where available."""
+    """Compute each unchecked row's probability of being positive, and assemble the result.
+
+    The probabilities come from left-out scores where available, otherwise from ordinary scores.
+    """
     left = fitted.subspace.left
     assert left is not None
     ratio = np.full(len(groups), np.nan)
@@ -505,7 +543,10 @@ def _with_responsibilities(
 def _scores(
     problem: Problem, subspace: Subspace, density: Density, views: Array, rows: Ints
 ) -> Scores:
-    """Return the scored views of left-out rows, with pseudo-positives if positives are few."""
+    """Return the views of left-out rows that have scores.
+
+    If positives are few, rows that resemble new positives are added; see `core.predictive`.
+    """
     left = subspace.left
     assert left is not None
     mass = replace(left, weights=problem.weight[rows]).mass

@@ -1,4 +1,4 @@
-"""Warn of rows that occur more than once: leaving a row out tests nothing while its copy stays.
+"""Warn of repeated rows: leaving out a row tests nothing if a copy of the row stays in the fit.
 
 Rows are compared by a random projection: equal rows have equal projections, and different rows
 hardly ever do.
@@ -22,10 +22,11 @@ MANY_COPIES = 0.1
 # If fewer different rows than this have copies, they are kinds of rows rather than samples.
 KINDS = 5
 # Columns with few values make some rows equal by chance, and then even more rows are equal in half
-# of the columns. If half of the columns still show this share of the different rows, chance is not
-# the reason.
+# of the columns. If half of the columns still distinguish this share of the different rows, chance
+# is not the reason.
 AS_MANY = 0.9
-# Rows are equal if their projections differ by at most this share of the largest, by item size.
+# Rows are equal if their projections differ by at most this share of the largest projection. The
+# keys are item sizes in bytes.
 CLOSE = {4: 1e-6, 8: 1e-12}
 SAID = "occur more than once"
 
@@ -50,7 +51,7 @@ def warn_of_copies(X: Any, positive: Mask | None = None) -> None:
 
 @contextmanager
 def silent_on_copies() -> Iterator[None]:
-    """Suppress the warning in fits to parts of rows that are checked as a whole."""
+    """Suppress the warning of copies in fits to part of the rows; the caller checks all rows."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", f".*{SAID}", UserWarning)
         yield
@@ -59,8 +60,9 @@ def silent_on_copies() -> Iterator[None]:
 def count_copied(X: Any, parts: dict[str, Any]) -> dict[str, tuple[int, int]]:
     """Find the parts of X with many copies, unless columns of few values explain the copies.
 
-    For each such part, return the number of different rows that have copies, and the number of
-    different rows. One product with X is enough if it shows few copies; otherwise X is read again.
+    `parts` maps the name of each part to its rows. For each part with many copies, the result holds
+    the number of different rows that have copies, and the number of different rows. One product
+    with X is enough if it shows few copies; otherwise X is read again.
     """
     rng, width = np.random.default_rng(0), X.shape[1]
     weights = 2 * rng.random(width) - 1
@@ -80,7 +82,11 @@ def count_copied(X: Any, parts: dict[str, Any]) -> dict[str, tuple[int, int]]:
 def _with_many(
     values: Array, parts: dict[str, Any], least: int = KINDS
 ) -> dict[str, tuple[int, int]]:
-    """Return the counts of the parts in which many values, and at least `least`, have copies."""
+    """Return the counts, as from :func:`_count`, of each part with many copies.
+
+    A part has many copies if at least `least` of its different values, and more than the share
+    `MANY_COPIES` of them, occur more than once.
+    """
     found = {name: _count(values[part]) for name, part in parts.items()}
     return {
         name: (copied, different)
@@ -90,7 +96,10 @@ def _with_many(
 
 
 def _scales(X: Any) -> Array:
-    """Return the range of each column, so that columns with small values count as much."""
+    """Return the range of each column, or ones for sparse rows.
+
+    Divided by its range, a column with small values counts as much as any other column.
+    """
     if sparse.issparse(X):
         return np.ones(X.shape[1])
     scales = np.ptp(X, axis=0).astype(np.float64)
@@ -98,7 +107,7 @@ def _scales(X: Any) -> Array:
 
 
 def _count(values: Array) -> tuple[int, int]:
-    """Count the values that occur more than once, and the distinct values."""
+    """Return the number of values that occur more than once, and the number of distinct values."""
     ordered = np.sort(values)
     near = CLOSE[values.dtype.itemsize] * np.abs(ordered[[0, -1]]).max()
     apart = np.append(True, ~(np.diff(ordered) <= near))  # NaN equals nothing

@@ -23,15 +23,15 @@ class Moments:
     Attributes
     ----------
     scatter : GroupScatter
-        Statistics in the subspace; the scatter matrices are those of the training rows themselves,
-        or of left-out rows.
+        Statistics of the groups in the subspace. The scatter matrices come from the training rows
+        themselves or from left-out rows.
     target : array of shape (d, d)
         Pooled covariance within groups, toward which the covariances are shrunk.
     n_positive, n_within : float
         Effective numbers of positives and negatives behind the scatter matrices: their total weight
         minus the number of estimated means.
     ridged : array of shape (d, d) or None
-        The criterion's denominator on the axes, if known.
+        The criterion's denominator on the axes, ``W'(S_I + eps I)W``; None if it is not used.
     """
 
     scatter: GroupScatter
@@ -41,18 +41,28 @@ class Moments:
     ridged: Array | None = None
 
     def positive_covariance(self, nu: float) -> Array:
-        """Return the covariance of the positives, or raise an error if it is singular."""
+        """Return the covariance of the positives, shrunk with prior strength `nu`.
+
+        A singular covariance raises a `SingularMatrixError`.
+        """
         rounding = COLLAPSED * self.scatter.phi_o.diagonal()
         return self._shrunk(self.scatter.positive, self.n_positive, nu, "positive", rounding)
 
     def within_covariance(self, nu: float, which: str = "negative") -> Array:
-        """Return the covariance of the negatives about their subclass means."""
+        """Return the covariance of the negatives about their subclass means, shrunk with `nu`.
+
+        A singular covariance raises a `SingularMatrixError` that names the class `which`.
+        """
         return self._shrunk(self.scatter.within, self.n_within, nu, which)
 
     def _shrunk(
         self, scatter: Array, count: float, nu: float, which: str, rounding: Array | float = 0.0
     ) -> Array:
-        """Return ``(scatter + nu target) / (count + nu)``; reject variances up to `rounding`."""
+        """Return the shrunk covariance, ``(scatter + nu target) / (count + nu)``.
+
+        Raises an error that names the class `which` if the covariance is singular or if a variance
+        does not exceed `rounding`.
+        """
         if count + nu <= 0:
             raise SingularMatrixError(f"no sample shows the spread of the {which} class")
         covariance = (scatter + nu * self.target) / (count + nu)
@@ -67,7 +77,10 @@ class Moments:
 
 
 def require_regular(covariance: Array, which: str) -> None:
-    """Reject a covariance whose Cholesky pivots may be rounding, in any units of the axes."""
+    """Raise an error that names the class `which` if its covariance is singular up to rounding.
+
+    The check does not depend on the units of the axes.
+    """
     try:
         if not np.all(covariance.diagonal() > 0):
             raise SingularMatrixError("an axis has no variance")

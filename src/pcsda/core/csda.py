@@ -26,8 +26,8 @@ class Criterion:
     Attributes
     ----------
     solver : str
-        As in :class:`pcsda.CSDA`; "auto" means "eigen", or "trace_ratio" if the reference vector is
-        learned.
+        Name of the solver, as in :class:`pcsda.CSDA`. "auto" means "eigen", or "trace_ratio" if the
+        reference vector is learned.
     regularization : float
     seed : int
         Seed for the random targets.
@@ -48,11 +48,11 @@ class Criterion:
 
     @property
     def by_inner_products(self) -> bool:
-        """Whether the solver needs only inner products; regression needs the rows or features."""
+        """Whether the solver needs only inner products; a regression needs the rows themselves."""
         return self.solver not in csda_solvers.TARGETS
 
     def targets(self, groups: Ints, d: int, weights: Array | None) -> Array:
-        """Return d regression targets for the negatives, as columns."""
+        """Return `d` regression targets for the negatives, as columns."""
         rng = np.random.default_rng(self.seed)
         counts = np.bincount(groups, weights).astype(np.float64)
         lengths = csda_solvers.target_lengths(self.solver, counts, d)
@@ -61,7 +61,10 @@ class Criterion:
 
 @dataclass(frozen=True)
 class CSDAFactor:
-    """A factor for rows in memory, with all negatives in one group; it leaves no row out."""
+    """A factor that solves CSDA for rows in memory, with all negatives in one group.
+
+    This factor cannot leave rows out, so `solve` ignores `leave_out`.
+    """
 
     X: Floats
     criterion: Criterion
@@ -70,7 +73,7 @@ class CSDAFactor:
     def solve(
         self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = None
     ) -> Subspace:
-        """Solve the criterion; groups are 0 for positives and 1 for negatives."""
+        """Solve CSDA; `groups` holds 0 for positives and 1 for negatives."""
         X, wide = self.X, self.X.shape[1] > len(self.X)
         most = min(int(np.sum(groups > 0)), *X.shape)
         if wide:
@@ -98,7 +101,7 @@ class CSDAFactor:
     def _by_gram(
         self, X: Array, groups: Ints, ridge: float, n_components: int | None, most: int
     ) -> Subspace:
-        """Solve centred wide rows from their inner products, in ``N^2 D`` operations."""
+        """Solve CSDA for centred wide rows from inner products, in ``N^2 D`` operations."""
         counts = np.bincount(groups, self.weights).astype(np.float64)
         means = group_means(X, groups, counts, self.weights)
         root = np.ones(len(groups)) if self.weights is None else np.sqrt(self.weights)
@@ -113,7 +116,9 @@ class CSDAFactor:
 
 @dataclass
 class KernelCSDAFactor:
-    """A factor for a kernel matrix, which `solve` overwrites, with all negatives in one group.
+    """A factor that solves CSDA for a kernel matrix, with all negatives in one group.
+
+    `solve` overwrites the matrix. No rows can be left out, so `solve` ignores `leave_out`.
 
     Attributes
     ----------
@@ -123,11 +128,11 @@ class KernelCSDAFactor:
     definite : bool
         Whether the matrix is known to be positive definite; otherwise `solve` checks it.
     near : array of shape (N_n, d) or None
-        Axes of a larger set that contains these rows, as coefficients of the negatives; a starting
-        point.
+        Starting point of the search: the axes for a larger set that contains these rows, as
+        coefficients of the negatives.
     whole : tuple of Centred and Solved, or None
-        The centred matrix and its solution, set by `solve` for models of a subset of the rows. None
-        if the solution was found from features and cannot be shared.
+        The centred matrix and its solution. `solve` sets them so that models of a subset of the
+        rows can reuse them. None if the solution was found from features and cannot be reused.
     """
 
     matrix: Array
@@ -140,7 +145,7 @@ class KernelCSDAFactor:
     def solve(
         self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = None
     ) -> Subspace:
-        """Solve the criterion; groups are 0 for positives and 1 for negatives."""
+        """Solve CSDA; `groups` holds 0 for positives and 1 for negatives."""
         matrix, weights, regularization = self.matrix, self.weights, self.criterion.regularization
         ridge = kernel_ridge(matrix, weights, regularization)
         root = np.ones(len(matrix)) if weights is None else np.sqrt(weights)
@@ -174,10 +179,11 @@ class KernelCSDAFactor:
     def part(self, train: Ints) -> tuple[Factor, Callable[[Ints], Array]] | None:
         """Return a factor for the rows `train`, and a function that prepares rows for scoring.
 
-        To be called after `solve`. The factor starts from the solution for all rows. It needs no
-        new kernel values and, for the trace ratio, no new factorisation. The feature space stays
+        Call this method after `solve`. The factor starts from the solution for all rows. It needs
+        no new kernel values and, for the trace ratio, no new factorisation. The feature space stays
         the same, with its origin at the mean of all positives. The function takes row numbers and
-        returns what the factor's models score. Returns None if the solution cannot be shared.
+        returns these rows in the form that the factor's models can score. The method returns None
+        if the solution for all rows cannot be reused.
         """
         if self.whole is None:
             return None
@@ -200,7 +206,7 @@ class KernelCSDAFactor:
 def solve_centred(
     rows: Centred, criterion: Criterion, n_components: int | None, most: int
 ) -> Solved:
-    """Solve CSDA from the inner products of rows centred at the positive mean."""
+    """Solve CSDA, with at most `most` axes, from inner products of rows about the positive mean."""
     d = most if n_components is None else min(n_components, most)
     if criterion.by_ratio:
         return csda_dual.trace_ratio(rows, d, criterion.learn_reference)
@@ -214,10 +220,10 @@ def csda_subspace(
     most: int | None = None,
     projection: Projection | None = None,
 ) -> Subspace:
-    """Solve CSDA from statistics alone.
+    """Solve CSDA from group statistics alone, with at most `most` axes.
 
-    There are at most `most` axes. Solvers that regress on targets need the rows, so the caller must
-    provide their `projection`.
+    Solvers that regress on targets need the rows, so for these solvers the caller must provide the
+    `projection`.
     """
     width = scatter.means.shape[1]
     most = width if most is None else most

@@ -26,7 +26,10 @@ COARSE = 1e-6
 
 
 def is_coarse(trace: float, ridge: float) -> bool:
-    """Return whether the rounding error of inner products with this trace matters at this ridge."""
+    """Return whether the rounding error of a Gram matrix is too large for a ridge.
+
+    `trace` is the trace of the Gram matrix.
+    """
     return EPSILON * trace > COARSE * ridge
 
 
@@ -43,8 +46,8 @@ class Centred:
     root : array of shape (N,)
         Square roots of the weights.
     near : array of shape (N_n, d) or None
-        Starting point: the axes of a larger set that contains these rows, as coefficients of the
-        negatives.
+        Starting point of the search: the axes for a larger set that contains these rows, as
+        coefficients of the negatives.
     """
 
     matrix: Array
@@ -65,7 +68,7 @@ class Centred:
 
     @property
     def counts(self) -> Array:
-        """N_p and N_n, or the total weights of the two classes."""
+        """Total weights of the positives and of the negatives; without weights, N_p and N_n."""
         return np.bincount(self.groups, self.root**2).astype(np.float64)
 
 
@@ -73,8 +76,8 @@ class Centred:
 class Solved:
     """Axes whose components are coefficients of the rows in :class:`Centred`.
 
-    For the trace ratio, `features` are the features of the rows, and `directions` are the axes in
-    terms of the features.
+    For the trace ratio, `features` holds one row of features per row of the data, and `directions`
+    holds the axes as combinations of the features. Other solvers leave both None.
     """
 
     axes: Projection
@@ -85,11 +88,11 @@ class Solved:
 def eigen(rows: Centred, count: int) -> Solved:
     """Solve ``S_n w = lambda (S_p + eps I) w`` exactly for the `count` leading axes.
 
-    Let ``H = (K_pp + eps I)^-1 K_pn`` and ``B = K_nn - K_np H``, in blocks of the matrix K for
-    positives and negatives. An eigenpair (beta, q) of B gives an axis with ``lambda = beta / eps``,
-    with coefficients q on the negatives and ``-H q`` on the positives. Cost:
-    ``N_p^3/3 + N_p^2 N_n``, plus about twenty products of the matrix with d + 6 vectors, or an
-    eigenproblem of size N_n if many axes are wanted.
+    Let ``H = (K_pp + eps I)^-1 K_pn`` and ``B = K_nn - K_np H``, where the indices p and n denote
+    the blocks of the matrix K for positives and negatives. An eigenpair (beta, q) of B gives an
+    axis with ``lambda = beta / eps``. Its coefficients are q on the negatives and ``-H q`` on the
+    positives. Cost: ``N_p^3/3 + N_p^2 N_n``, plus about twenty products of the matrix with d + 6
+    vectors, or an eigenproblem of size N_n if many axes are wanted.
     """
     matrix, positive, negative = rows.matrix, rows.positive, rows.negative
     factor = linalg.cholesky(matrix[np.ix_(positive, positive)], rows.ridge)
@@ -121,7 +124,7 @@ def eigen(rows: Centred, count: int) -> Solved:
 
 
 def trace_ratio(rows: Centred, count: int, learn_reference: bool) -> Solved:
-    """Maximise the trace ratio, like :func:`csda_solvers.trace_ratio`, from inner products.
+    """Maximise the trace ratio of :func:`csda_solvers.trace_ratio`, given only inner products.
 
     The features of the rows come from a pivoted Cholesky factor, in ``N^3/3`` operations. All steps
     of the ascent share one growing basis, built by about twenty products with d + 6 vectors.
@@ -136,7 +139,7 @@ def trace_ratio(rows: Centred, count: int, learn_reference: bool) -> Solved:
 
 @dataclass(frozen=True)
 class Ratio:
-    """A trace ratio of features, to be maximised.
+    """The problem of maximising the trace ratio, with rows given by their features.
 
     Attributes
     ----------
@@ -144,12 +147,13 @@ class Ratio:
         Features of the negatives and of the positives about the positive mean, scaled by the square
         roots of the weights.
     gap : array of shape (r, 1) or None
-        Mean of the negatives; None unless the reference vector is learned.
+        Mean of the negatives about the positive mean. None if the reference vector is not learned,
+        or if both means are equal.
     counts : array of shape (2,)
-        N_p and N_n, or total weights.
+        Total weights of the positives and of the negatives.
     ridge : float
     near : array of shape (r, d) or None
-        Axes of a larger set that contains these rows; a starting point.
+        Starting point of the search: the axes for a larger set that contains these rows.
     """
 
     parts: list[Array]
@@ -168,7 +172,10 @@ class Ratio:
         learn_reference: bool,
         near: Array | None = None,
     ) -> Ratio:
-        """Set up the problem for features about the positive mean, scaled by `root`."""
+        """Set up the problem for features about the positive mean, scaled by `root`.
+
+        `root` holds the square roots of the weights.
+        """
         parts = [features[groups > 0], features[groups == 0]]
         counts = np.bincount(groups, root**2).astype(np.float64)
         gap = None
@@ -179,12 +186,12 @@ class Ratio:
         return cls(parts, gap, counts, ridge, near)
 
     def solve(self, count: int) -> Projection:
-        """Find the `count` best axes, expressed in the features."""
+        """Find the `count` best axes, as combinations of the features."""
         found = self._leading(count) or self._dense(count)
         return found if self.gap is not None else replace(found, step=0.0)
 
     def _dense(self, count: int) -> Projection:
-        """Solve using scatter matrices of the features."""
+        """Find the `count` best axes by dense algebra, from scatter matrices of the features."""
         numerator, denominator = (part.T @ part for part in self.parts)
         values: Array = np.linalg.eigvalsh(numerator)[::-1].astype(np.float64)
         rank = linalg.numerical_rank(values, len(numerator))
@@ -203,7 +210,10 @@ class Ratio:
         return Forms(small[0], small[1], None if self.gap is None else small[2], self.counts)
 
     def _leading(self, count: int) -> Projection | None:
-        """Find a few axes of many features; return None if a small basis is not enough."""
+        """Find the `count` best axes in a small basis, if there are many features.
+
+        Returns None if dense algebra is faster or if a small basis is not accurate enough.
+        """
         size = self.parts[0].shape[1]
         if not krylov.pays(size, count) or not _has_rank(self.parts[0], count):
             return None
@@ -230,17 +240,17 @@ class Ratio:
 
 
 def _has_rank(part: Array, count: int) -> bool:
-    """Return whether rows have at least `count` independent directions, by a random sketch."""
+    """Return whether rows span at least `count` dimensions, judged by a random projection."""
     sketch = part @ np.random.default_rng(0).standard_normal((part.shape[1], count))
     values = np.square(np.linalg.svd(sketch, compute_uv=False), dtype=np.float64)
     return linalg.numerical_rank(values, len(part)) == count
 
 
 def subspace_of(rows: Centred, solved: Solved, n_components: int | None, most: int) -> Subspace:
-    """Return the subspace of axes that are coefficients of rows about the positive mean.
+    """Return the subspace, given axes as coefficients of weighted rows about the positive mean.
 
-    The coefficients of the result apply to the rows themselves. Its `origin` is zero; the caller
-    must set it.
+    The coefficients of the result apply to the rows themselves, without weights or centring. The
+    `origin` of the result is zero, and the caller must set it.
     """
     kept = keep_leading(solved.axes, n_components, most)
     a = kept.components.T
@@ -253,10 +263,11 @@ def subspace_of(rows: Centred, solved: Solved, n_components: int | None, most: i
 
 @dataclass(frozen=True)
 class FeaturePart:
-    """A factor for a subset of rows, given by features from the kernel matrix of all rows.
+    """A factor that maximises the trace ratio for a subset of the rows of a kernel matrix.
 
-    It maximises the trace ratio. The search starts from `near`, the axes for all rows. The
-    coefficients of the result apply to features, so no second factorisation is needed.
+    The features of the subset come from the factorised kernel matrix of all rows. The search starts
+    from `near`, the axes for all rows. The coefficients of the result apply to features, so no
+    second factorisation is needed.
     """
 
     features: Array
@@ -268,7 +279,7 @@ class FeaturePart:
     def solve(
         self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = None
     ) -> Subspace:
-        """Maximise the trace ratio; groups are 0 for positives and 1 for negatives."""
+        """Maximise the trace ratio; `groups` holds 0 for positives and 1 for negatives."""
         _, _, variance = centred(self.features, self.weights)
         ridge = ridge_of(variance, self.regularization)
         root = np.ones(len(groups)) if self.weights is None else np.sqrt(self.weights)
@@ -287,7 +298,11 @@ class FeaturePart:
 def _subspace(
     coefficients: Array, z: Array, inside: Array, rows: Centred, kept: Projection
 ) -> Subspace:
-    """Build a subspace from the coordinates z of the rows and the inner products of the axes."""
+    """Build a subspace from its axes.
+
+    `coefficients` and `kept` describe the axes, `z` holds the coordinates of the rows on the axes,
+    and `inside` holds the inner products of the axes with each other.
+    """
     weights = None if np.all(rows.root == 1) else rows.root**2
     projected = GroupScatter.from_samples(z, rows.groups, 2, weights)
     return Subspace(

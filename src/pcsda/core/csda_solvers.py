@@ -105,11 +105,11 @@ def by_targets(
     """Approximate CSDA with targets known from the labels alone (MATH 6, 14).
 
     Problem: ridge regression, on rows about the positive mean, of ``1_n - (N_n/N_p) 1_p`` and of
-    d - 1 random orthonormal vectors on the negatives that are orthogonal to ``1_n``. With "labels"
-    the result is the best directions in the span of the regression's solution. "raw_labels" and
-    "spectral" return the solution itself, in the order of the targets; its `rank` counts the
-    independent directions. The span equals the CSDA subspace only if all N_n targets are used.
-    Cost: ``D^3/3 + 2 N D d``; no eigenproblem larger than d.
+    d - 1 random orthonormal vectors on the negatives that are orthogonal to ``1_n``. The solver
+    "labels" returns the best directions in the span of the regression's solution. The solvers
+    "raw_labels" and "spectral" return the solution itself, in the order of the targets; its `rank`
+    is the number of independent directions. The span equals the CSDA subspace only if all N_n
+    targets are used. Cost: ``D^3/3 + 2 N D d``, without an eigenproblem larger than d.
 
     Raises
     ------
@@ -136,15 +136,15 @@ def by_targets(
 
 @dataclass(frozen=True)
 class Forms:
-    """The quadratic forms of a trace ratio in some basis.
+    """The quadratic forms of a trace ratio, as matrices in some basis.
 
     Attributes
     ----------
     numerator, denominator : arrays of shape (r, r)
         S_n about the positive mean, and S_p without the ridge.
     gap : array of shape (r, r) or None
-        ``D D'``, where D is the difference of the class means; None unless the reference vector is
-        learned.
+        ``D D'``, where D is the difference of the class means. None if the reference vector is not
+        learned, or if both means are equal.
     counts : array of shape (2,)
         N_p and N_n.
     """
@@ -155,17 +155,21 @@ class Forms:
     counts: Array
 
     def at(self, ratio: float, step: float) -> Array:
-        """Return ``S_n(s) - rho S_p(s)`` about the reference ``m + s (m - m_n)``."""
+        """Return ``S_n(s) - rho S_p(s)``, where rho is `ratio` and s is `step`.
+
+        Both scatter matrices are taken about the reference vector ``m + s (m - m_n)``, where m and
+        m_n are the means of the positives and of the negatives.
+        """
         form = self.numerator - ratio * self.denominator
         return form if self.gap is None else form + self.pull(ratio, step) * self.gap
 
     def pull(self, ratio: float, step: float) -> float:
-        """Return the weight of `gap` in :meth:`at`."""
+        """Return the factor by which :meth:`at` multiplies `gap`."""
         n_p, n_n = self.counts
         return float(n_n * (step**2 + 2 * step) - ratio * n_p * step**2)
 
     def ratio(self, W: Array, ridge: float, step: float) -> tuple[Array, Array]:
-        """Return the numerator and denominator along each direction."""
+        """Return the numerator and the denominator of the ratio along each column of W."""
         top, bottom = (np.einsum("ij,ij->j", W, f @ W) for f in (self.numerator, self.denominator))
         bottom = bottom + ridge * np.einsum("ij,ij->j", W, W)
         if self.gap is not None and step:
@@ -190,10 +194,10 @@ class Ascent:
 
 
 def best_step(forms: Forms, ratio: float) -> float | None:
-    """Return the s of the best reference vector ``m + s (m - m_n)`` at a given ratio.
+    """Return the s of the best reference vector ``m + s (m - m_n)`` at a given trace ratio.
 
-    The best s does not depend on the directions. There is none, and None is returned, at ratios up
-    to N_n/N_p, because a distant reference always exceeds such a ratio (MATH 14).
+    The best s does not depend on the directions. At ratios up to N_n/N_p, no s is best, because a
+    more distant reference vector always exceeds such a ratio (MATH 14). The result is then None.
     """
     if forms.gap is None:
         return 0.0
@@ -203,7 +207,10 @@ def best_step(forms: Forms, ratio: float) -> float | None:
 
 
 def _distant_step(forms: Forms, ridge: float, d: int) -> float:
-    """Double s until the best directions exceed the ratio N_n/N_p, so that the ascent goes on."""
+    """Return a step s at which the trace ratio of the best `d` directions exceeds N_n/N_p.
+
+    From such a ratio, :func:`ascend` can continue with :func:`best_step`. The search doubles s.
+    """
     ratio, step = float(forms.counts[1] / forms.counts[0]), 1.0
     while step < 1e12:
         W = linalg.top_eigenvectors(forms.at(ratio, step), d)
@@ -215,11 +222,12 @@ def _distant_step(forms: Forms, ridge: float, d: int) -> float:
 
 
 def ascend(forms: Forms, ridge: float, d: int, ratio: float = 0.0) -> Iterator[Ascent]:
-    """Raise the trace ratio step by step, starting from a given ratio, and yield each state.
+    """Raise the trace ratio iteratively, starting from a given ratio, and yield each state.
 
-    Each step takes the top eigenvectors of ``S_n(s) - rho (S_p(s) + eps I)`` at the current ratio
-    rho. The step s is the best at rho, which does not depend on the directions. So the ratio never
-    falls, and its limit is the largest over all directions and references (Dinkelbach).
+    Each iteration takes the top `d` eigenvectors of ``S_n(s) - rho (S_p(s) + eps I)`` at the
+    current ratio rho. The step s of the reference vector is the best one at rho, whatever the
+    directions. So the ratio never falls, and its limit is the largest ratio over all directions and
+    reference vectors (Dinkelbach).
     """
     size = len(forms.numerator)
     while True:
@@ -235,7 +243,10 @@ def ascend(forms: Forms, ridge: float, d: int, ratio: float = 0.0) -> Iterator[A
 
 
 def settled(forms: Forms, ridge: float, d: int, ratio: float = 0.0, limit: int = STEPS) -> Ascent:
-    """Run :func:`ascend` until it converges, for at most `limit` steps; best direction first."""
+    """Run :func:`ascend` until it converges, but for at most `limit` iterations.
+
+    Returns the last state, with the directions sorted by their quotients, best first.
+    """
     for number, found in enumerate(ascend(forms, ridge, d, ratio), 1):
         low = best_step(forms, found.ratio) is None
         if number == limit or (not low and found.ratio - ratio <= TOLERANCE * found.ratio):
@@ -265,7 +276,7 @@ def trace_ratio(
     both scatter matrices are taken about a reference vector, which is optimised as well. Each step
     takes the top eigenvectors of ``S_n - rho (S_p + eps I)`` at the current ratio rho; the ratio
     rises monotonically and converges quadratically. Cost: one symmetric eigenproblem of size D per
-    step, usually five to ten steps. The returned eigenvalues are the ratios of single components.
+    step, usually five to ten steps. The returned eigenvalues are the ratios along each component.
 
     W is confined to directions in which samples vary about the positive mean. Along all other
     directions the samples coincide, and the ratio of two vanishing scatters would be rounding.

@@ -33,7 +33,7 @@ def bayes_threshold(
 
 
 def weighted_costs(prior: float, cost_miss: float, cost_false_alarm: float) -> tuple[float, float]:
-    """Return the costs of a miss and of a false alarm, each times the probability of its class."""
+    """Return the cost of a miss times the prior, and of a false alarm times one minus the prior."""
     if not 0 < prior < 1:
         raise ValueError(f"prior={prior} must lie between 0 and 1, both excluded")
     for name, cost in (("cost_miss", cost_miss), ("cost_false_alarm", cost_false_alarm)):

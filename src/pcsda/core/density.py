@@ -61,10 +61,13 @@ class Density(Protocol):
 
     @property
     def products(self) -> Array:
-        """Matrix that rows are multiplied by, which is most of the work."""
+        """Matrix by which rows are multiplied to score them; this product is most of the work."""
 
     def views_of_products(self, products: Array) -> Array:
-        """Return views (n_views, n) of rows, or (n_views,) of one row, given their `products`."""
+        """Return views (n_views, n) of rows, or (n_views,) of one row.
+
+        The argument holds the rows times the matrix :attr:`products`.
+        """
 
     def views(self, z: Floats) -> Array:
         """Return views of rows, shape (n_views, n)."""
@@ -73,10 +76,17 @@ class Density(Protocol):
         """Return views based on the first 1, 2, ..., d axes, shape (n_views, n, d)."""
 
     def views_of_sets(self, z: Array, sets: Ints, n_sets: int) -> Array:
-        """Return views (n_views, n_sets) of sets of rows; each set comes from one source."""
+        """Return views (n_views, n_sets) of sets of rows.
+
+        `sets` holds the number of each row's set. All rows of a set come from the same source, such
+        as one person.
+        """
 
     def left_out_views(self, left: LeftOut, counts: Array) -> Array:
-        """Return views (n_views, n) of left-out rows, under densities estimated without them."""
+        """Return views (n_views, n) of left-out rows, under densities estimated without them.
+
+        `counts` holds the group sizes, with the positives first.
+        """
 
     def with_tails(self, left: LeftOut) -> Density:
         """Return the density with its degrees of freedom fitted to left-out negatives."""
@@ -124,7 +134,10 @@ class Mixture:
 
     @classmethod
     def fit(cls, moments: Moments, nu: float) -> Self:
-        """Fit covariances, shrunk with prior strength `nu`; 0 gives eq. (Phi_p) and (Phi_w)."""
+        """Fit covariances, shrunk with prior strength `nu`.
+
+        With ``nu = 0``, the covariances are those of eq. (Phi_p) and (Phi_w).
+        """
         scatter = moments.scatter
         positive, within = moments.positive_covariance(nu), moments.within_covariance(nu)
         return cls(
@@ -153,14 +166,20 @@ class Mixture:
 
     @property
     def middle(self) -> tuple[Array, Array]:
-        """Mean of the centres, and the centres about it times the square roots of their weights."""
+        """Weighted mean of the centres, and the weighted deviations of the centres from that mean.
+
+        The deviations are multiplied by the square roots of the weights.
+        """
         shares = np.exp(self.log_weights)
         mean = shares @ self.centres
         return mean, np.sqrt(shares)[:, None] * (self.centres - mean)
 
     @cached_property
     def terms(self) -> tuple[Array, Array, float]:
-        """Whitened centres, their squared lengths, and the log ratio of the volumes."""
+        """Whitened centres, their squared lengths, and the log ratio of the normalising constants.
+
+        The ratio is that of the positive to the negative class.
+        """
         positive, negative = self.white
         at_centres: Array = self.centres @ negative.T
         sizes = np.einsum("ij,ij->i", at_centres, at_centres)
@@ -168,12 +187,15 @@ class Mixture:
 
     @cached_property
     def products(self) -> Array:
-        """Matrix that rows are multiplied by: both whitening matrices, then the centres."""
+        """Matrix by which rows are multiplied: both whitening matrices, then the centres."""
         positive, negative = self.white
         return np.hstack([positive.T, negative.T, (self.terms[0] @ negative).T])
 
     def views_of_products(self, products: Array) -> Array:
-        """Return the log ratio (1, n) of rows, or (1,) of a single row, given their `products`."""
+        """Return the log ratio (1, n) of rows, or (1,) of a single row.
+
+        The argument holds the rows times the matrix :attr:`products`.
+        """
         size = len(self.positive)
         inside, outside = products[..., :size], products[..., size : 2 * size]
         near = products[..., 2 * size :]
@@ -215,8 +237,8 @@ class Mixture:
     def views_of_sets(self, z: Array, sets: Ints, n_sets: int) -> Array:
         """Return the log ratio of each set of rows, such as a trial with several samples.
 
-        `sets` numbers the set of each row. Positives are independent given the class; all negatives
-        in a set have the same centre.
+        `sets` holds the number of each row's set. The positives in a set are independent. All
+        negatives in a set have the same centre.
         """
         return (self._inside_of_sets(z, sets, n_sets) - self._at_centres(z, sets, n_sets))[None]
 
@@ -243,7 +265,7 @@ class Mixture:
 
     @property
     def spreads(self) -> tuple[Spread, Spread]:
-        """Covariance and tail of the positive class, and of the negative class."""
+        """The :class:`Spread` of the positive class and that of the negative class."""
         positive, negative = self.white
         return (
             Spread(positive, self.positive_strength, self.tail),
@@ -251,12 +273,15 @@ class Mixture:
         )
 
     def left_out_views(self, left: LeftOut, counts: Array) -> Array:
-        """Return left-out log ratios, shape (1, n)."""
+        """Return log ratios (1, n) of left-out rows, under densities estimated without them."""
         centres = self.centres, self.log_weights
         return left_density.log_ratio(*self.spreads, *centres, left, counts)[None]
 
     def with_tails(self, left: LeftOut) -> Self:
-        """Fit the degrees of freedom to negatives left out of their covariance and their mean."""
+        """Return the density with its degrees of freedom fitted to left-out negatives.
+
+        Each negative is left out of the covariance and of its subclass mean.
+        """
         scored, squares = left_density.left_out_squares(self.spreads[1], self.centres, left)
         found = replace(self, tail=fit_tail(squares, len(self.positive), left.mass[scored]))
         found.__dict__["white"] = self.white  # tails do not change covariances
@@ -279,12 +304,12 @@ class Mixture:
 class Marginal(Mixture):
     """A density with both classes Gaussian about zero: the published model, eq. (classifier).
 
-    If CSDA learned a reference vector, the negatives are centred there instead.
+    If CSDA learned a reference vector, the negatives are centred at this vector instead.
     """
 
     @classmethod
     def fit(cls, moments: Moments, nu: float) -> Self:
-        """Fit the positive covariance with shrinkage, the negative one by eq. (Phi_o)."""
+        """Fit the positive covariance with prior strength `nu`, the negative one by eq. (Phi_o)."""
         scatter, positive = moments.scatter, moments.positive_covariance(nu)
         negative = scatter.phi_o
         require_regular(negative, "negative")
@@ -312,8 +337,9 @@ class Marginal(Mixture):
         """Return the density with negatives spread at least as widely as positives everywhere.
 
         The positive covariance includes a ridge; the negative covariance does not. Along a
-        direction in which hardly any row varies, such as the margin of a picture, the negatives
-        would therefore be the narrower class, and an unusual negative would look like a positive.
+        direction in which hardly any row varies, such as a pixel in the margin of a picture, the
+        negatives would therefore be the narrower class, and an unusual negative would look like a
+        positive.
         After widening, the log ratio is largest at the positive mean.
         """
         factor = linalg.cholesky(self.positive)
@@ -326,7 +352,10 @@ class Marginal(Mixture):
         return replace(self, negative=self.negative + added @ added.T)
 
     def views_of_sets(self, z: Array, sets: Ints, n_sets: int) -> Array:
-        """Return the log ratio of sets, with the subclass mean integrated out, eq. (P_Sk_Prod)."""
+        """Return the log ratio (1, n_sets) of sets of rows by eq. (P_Sk_Prod).
+
+        The negatives of a set share a subclass mean, which is integrated out.
+        """
         if self.within is None:
             return super().views_of_sets(z, sets, n_sets)
         ratio = self._inside_of_sets(z, sets, n_sets)
@@ -336,7 +365,7 @@ class Marginal(Mixture):
         return self._with_singles(ratio, z, sets)
 
     def left_out_views(self, left: LeftOut, counts: Array) -> Array:
-        """Return left-out log ratios, shape (1, n); the centre does not depend on the row."""
+        """Return log ratios (1, n) of left-out rows; the centre of the negatives stays fixed."""
         centres = self.centres, self.log_weights
         return left_density.log_ratio(*self.spreads, *centres, left, None)[None]
 
@@ -347,14 +376,18 @@ class Marginal(Mixture):
 
 @dataclass(frozen=True)
 class Posterior(Mixture):
-    """A density of one label in a bank: its rows about their posterior mean, others about a centre.
+    """The density of one label in a bank, whose other labels are the negatives.
 
-    The centre is the same for all labels. Both covariances are those of predictive distributions;
+    The rows of the label lie about the posterior mean of the label. All other rows lie about a
+    centre that is the same for every label. Both covariances are those of predictive distributions;
     see `core.kindred`.
     """
 
     def views_of_sets(self, z: Array, sets: Ints, n_sets: int) -> Array:
-        """Return log ratios of sets; the rows of a set share an unknown mean in either class."""
+        """Return log ratios (1, n_sets) of sets of rows.
+
+        In either class, the rows of a set share an unknown mean.
+        """
         assert self.within is not None
         inside = shared_mean_log_likelihood(
             z, sets, n_sets, self.positive - self.within, self.within
@@ -365,13 +398,15 @@ class Posterior(Mixture):
         return self._with_singles(inside - outside, z, sets)
 
     def left_out_views(self, left: LeftOut, counts: Array) -> Array:
-        """Return left-out log ratios, shape (1, n), using the covariances of all labels."""
+        """Return log ratios (1, n) of left-out rows; the covariances of all labels stay fixed."""
         return self.views(left.coordinates)
 
 
 @dataclass(frozen=True)
 class Blend:
-    """A mixture, and a model of all negatives as one cloud along Fisher's axis; one view each.
+    """A mixture, and a model that treats all negatives as one cloud along Fisher's axis.
+
+    Each of the two models gives one view.
 
     Attributes
     ----------
@@ -427,13 +462,16 @@ class Blend:
 
     @cached_property
     def products(self) -> Array:
-        """Matrix that rows are multiplied by: the mixture's columns, then the cloud's."""
+        """Matrix by which rows are multiplied: the mixture's columns, then the cloud's."""
         if not self.has_axis:
             return self.base.products
         return np.hstack([self.base.products, self.axis[:, None] @ self.cloud.products])
 
     def views_of_products(self, products: Array) -> Array:
-        """Return the log ratios of mixture and cloud, shape (2, n)."""
+        """Return the log ratios of mixture and cloud, shape (2, n), or (2,) of a single row.
+
+        The argument holds the rows times the matrix :attr:`products`.
+        """
         width = self.base.products.shape[1]
         mixture = self.base.views_of_products(products[..., :width])
         if not self.has_axis:
@@ -459,7 +497,7 @@ class Blend:
         return np.concatenate([mixture, cloud])
 
     def left_out_views(self, left: LeftOut, counts: Array) -> Array:
-        """Return left-out log ratios of the mixture and the cloud, shape (2, n).
+        """Return log ratios (2, n) of left-out rows, for the mixture and for the cloud.
 
         The cloud's centre and variance come from all negatives and stay fixed when a negative is
         left out: removing the squared deviation of a distant row could make the variance negative.
@@ -478,11 +516,11 @@ class Blend:
         return np.concatenate([self.base.left_out_views(left, counts), ratio[None]])
 
     def _cloud_without(self, rest: Remaining, left: LeftOut, counts: Array) -> Array:
-        """Return the cloud's log ratios for blocks of rows, on axes found without each block.
+        """Return the cloud's log ratios of left-out rows, on a Fisher axis found without them.
 
-        Few positives pull Fisher's axis toward themselves, so each block with positives has its own
-        axis. All vectors are in coordinates that whiten the cloud, because the cloud may be far
-        wider than the positives.
+        Few positives pull Fisher's axis toward themselves, so the axis is found again for each
+        block of rows that includes positives. All vectors are in coordinates that whiten the cloud,
+        because the cloud may be far wider than the positives.
         """
         base, share = self.base, counts[0] / counts.sum()
         centre, spread = base.middle
@@ -508,7 +546,7 @@ class Blend:
         return ratio
 
     def with_tails(self, left: LeftOut) -> Blend:
-        """Fit the degrees of freedom of the mixture and of the cloud."""
+        """Return the density with the tails of mixture and cloud fitted to left-out negatives."""
         negative = np.flatnonzero((left.groups > 0) & left.scored)
         tail = fit_tail(self.cloud_squares(left)[negative], 1, left.mass[negative])
         return replace(self, base=self.base.with_tails(left), tail=tail)
@@ -528,7 +566,8 @@ class Blend:
 class NoDensity:
     """Placeholder used when there are too few samples to determine a density (MATH 12).
 
-    The axes and the ranking need no density; everything else raises an error with the reason.
+    The axes and the ranking need no density. Any use of a density raises a `TooFewRowsError` with
+    the reason `why`.
     """
 
     why: str
@@ -540,12 +579,12 @@ class NoDensity:
 
     @property
     def base(self) -> Mixture:
-        """Raise the error."""
+        """Raise a `TooFewRowsError`, because there is no density."""
         self._refuse()
 
     @property
     def products(self) -> Array:
-        """Raise the error."""
+        """Raise a `TooFewRowsError`, because there is no density."""
         self._refuse()
 
     views = views_of_products = path = views_of_sets = _refuse
@@ -562,8 +601,8 @@ DENSITIES: dict[str, type[Mixture] | type[Blend]] = {
 def fit_density(moments: Moments, *, negatives: str, shrinkage: float) -> Mixture | Blend:
     """Estimate the densities of both classes, with Gaussian tails.
 
-    `shrinkage` is the prior strength nu. The covariances of the positives and of the subclasses are
-    both ``(S + nu target) / (n + nu)``.
+    `negatives` is a key of `DENSITIES`, and `shrinkage` is the prior strength nu. The covariances
+    of the positives and of the subclasses are both ``(S + nu target) / (n + nu)``.
 
     Raises
     ------
@@ -574,7 +613,7 @@ def fit_density(moments: Moments, *, negatives: str, shrinkage: float) -> Mixtur
 
 
 def _products(z: Floats, columns: Array) -> Array:
-    """Multiply rows by columns, in the rows' dtype."""
+    """Return the product of the rows `z` and a matrix, in the dtype of the rows."""
     if z.dtype == np.float64:
         return z @ columns
     # The product has one row per column, so that later sums run over contiguous samples.
@@ -582,7 +621,7 @@ def _products(z: Floats, columns: Array) -> Array:
 
 
 def _fitted_fields(density: Mixture | Blend) -> dict[str, Any]:
-    """Return the fitted fields, without cached values, for copies and files."""
+    """Return the fields of a density without cached values, for copying and pickling."""
     return {field.name: getattr(density, field.name) for field in fields(density)}
 
 
@@ -590,10 +629,11 @@ def _cloud_axis(mixture: Mixture, moments: Moments) -> Array | None:
     """Return the axis that best separates positives from the cloud of all negatives, or None.
 
     Fisher's axis amplifies the error of the positive mean along directions in which rows vary
-    little, and positives hidden among the negatives turn the axis away from the class. So if
-    positives are few, a ridge is added: a multiple of the criterion's denominator, which is the
-    identity on the axes. The mean of a single positive is off by as much as a row varies. So if no
-    positive can be left out, only the criterion's ridged scatter determines the axis.
+    little, and positives hidden among the negatives turn the axis away from the positive class. So
+    if positives are few, a ridge is added: a multiple of the criterion's denominator, which is the
+    identity on the axes. With a single positive, the error of the mean is as large as the spread of
+    the rows. So if no positive can be left out, only the criterion's ridged scatter determines the
+    axis. Returns None if the class means are equal up to rounding.
     """
     (centre, spread), counts = mixture.middle, moments.scatter.counts
     if moments.n_positive > 0 or moments.ridged is None:
@@ -617,6 +657,6 @@ def _axis_ridge(counts: Array) -> float:
 
 
 def _scaled(axis: Array) -> Array:
-    """Scale an axis so that its largest entry has magnitude one; zero stays zero."""
+    """Scale an axis so that its largest entry has magnitude one; an axis of zeros stays zero."""
     largest = float(np.abs(axis).max())
     return axis / largest if np.isfinite(largest) and largest > 0 else np.zeros_like(axis)

@@ -18,14 +18,17 @@ from .solvers import Projection
 from .spread import naming_the_ridge, ridge_of
 from .subspace import Subspace
 
-# Below this gap, scatter matrices lose digits; with fewer rows per feature than this, the Gram
-# matrix keeps them.
+# If a left-out row has a gap (one minus its leverage) below SMALL_GAP, scatter matrices lose
+# digits. The Gram matrix keeps these digits if there are fewer than FEW_ROWS rows per feature.
 SMALL_GAP, FEW_ROWS = 1e-3, 3
 PCSDA_SOLVERS = {"cholesky": solvers.cholesky, "eigen": solvers.eigen, "spectral": solvers.spectral}
 
 
 def keep_leading(projection: Projection, n_components: int | None, most: int) -> Projection:
-    """Keep `n_components` axes, or all if None; the result's `rank` is at most `most`."""
+    """Keep the first `n_components` axes, or all axes if None, but at most `most`.
+
+    The `rank` of the result is at most `most`, too.
+    """
     bound = min(most, projection.rank)
     if bound == 0:
         raise solvers.no_direction()
@@ -35,7 +38,7 @@ def keep_leading(projection: Projection, n_components: int | None, most: int) ->
 def solve_scatter(
     scatter: GroupScatter, solver: str, ridge: float, regularization: float
 ) -> Projection:
-    """Solve PCSDA from statistics, with all axes; a :class:`Leaver` needs the result."""
+    """Solve PCSDA from group statistics and return all axes, which a :class:`Leaver` needs."""
     solvers.require_apart(scatter.means, scatter.total_variance)
     with naming_the_ridge(scatter.means.shape[1], regularization):
         projection = PCSDA_SOLVERS[solver](scatter, ridge)
@@ -45,9 +48,10 @@ def solve_scatter(
 def scatter_subspace(
     scatter: GroupScatter, solver: str, regularization: float, n_components: int | None
 ) -> tuple[Subspace, Projection, float]:
-    """Solve PCSDA from statistics alone, for example after passes over blocks.
+    """Solve PCSDA from group statistics alone, for example if rows are read in blocks.
 
-    Also returns the projection on all axes and the ridge, which a :class:`Leaver` needs.
+    Returns the subspace, the projection on all axes, and the ridge. A :class:`Leaver` needs the
+    projection and the ridge.
     """
     ridge = ridge_of(scatter.total_variance, regularization)
     projection = solve_scatter(scatter, solver, ridge, regularization)
@@ -56,7 +60,7 @@ def scatter_subspace(
 
 
 def linear_subspace(scatter: GroupScatter, projection: Projection, ridge: float) -> Subspace:
-    """Return the subspace of a projection, given the statistics of the rows."""
+    """Return the subspace that a projection defines, given the group statistics of the rows."""
     components = projection.components
     projected = scatter.project(components)
     return Subspace(
@@ -71,7 +75,10 @@ def linear_subspace(scatter: GroupScatter, projection: Projection, ridge: float)
 
 
 def out_of_row_span(found: Subspace, origin: Array, basis: Array) -> Subspace:
-    """Convert a subspace found in a basis of the rows' span back to the space of the rows."""
+    """Convert a subspace from coordinates in the span of the rows to the columns of X.
+
+    `basis` holds the basis of the span, and `origin` the point from which coordinates are measured.
+    """
     assert found.means is not None
     means = found.means @ basis + origin
     coefficients = basis.T @ found.coefficients
@@ -82,10 +89,10 @@ def out_of_row_span(found: Subspace, origin: Array, basis: Array) -> Subspace:
 def null_space(X: Array, groups: Ints, weights: Array | None, n_components: int | None) -> Subspace:
     """Solve PCSDA for wide rows in the limit of a vanishing ridge (MATH 14).
 
-    Problem: ``max w' S_n w`` over unit vectors w with ``S_I w = 0``, along which each group is a
-    point. The solutions span the same space as the paper's ``(X')^+ V``. The criterion is infinite
-    there, so the eigenvalues of S_n are returned instead. Without spread within groups, there is no
-    density. Cost: two singular value decompositions of N x N matrices.
+    Problem: ``max w' S_n w`` over unit vectors w with ``S_I w = 0``. Along such a vector, each
+    group is a point and the criterion is infinite, so the eigenvalues of S_n are returned instead.
+    The solutions span the same space as the paper's ``(X')^+ V``. Without spread within groups,
+    there is no density. Cost: two singular value decompositions of N x N matrices.
     """
     scatter = GroupScatter.from_samples(X, groups, weights=weights)
     solvers.require_apart(scatter.means, scatter.total_variance)
@@ -104,7 +111,10 @@ def null_space(X: Array, groups: Ints, weights: Array | None, n_components: int 
 
 
 def is_close(left: LeftOut | None, shape: tuple[int, ...]) -> bool:
-    """Return whether left-out rows lose digits because there are few rows per feature."""
+    """Return whether left-out rows lose digits because there are few rows per feature.
+
+    `shape` holds the number of rows and the number of features.
+    """
     return left is not None and left.gap < SMALL_GAP and shape[0] < FEW_ROWS * shape[1]
 
 
@@ -122,7 +132,7 @@ def with_digits(
 
     With few rows per feature, leverages are close to one. Scatter matrices give the gap to one as a
     difference, while the Gram matrix gives it directly; see :class:`GramFactor`. `found` is the
-    solution at this `ridge`; it is returned if it is accurate enough.
+    solution from scatter matrices at this `ridge`, and is returned if it is accurate enough.
     """
     if leave is not None and ridge > 0 and is_close(found.left, X.shape):
         with suppress(TooFewRowsError):  # the Gram matrix may be too close to singular
@@ -133,11 +143,12 @@ def with_digits(
 
 @dataclass(frozen=True)
 class DirectFactor:
-    """A factor for rows in memory that solves each division from its own statistics.
+    """A factor for rows in memory that computes new statistics for each division into groups.
 
-    Wide rows (D > N) are first expressed in a basis of their span. With `resample`, the negatives
-    are redrawn in subclasses of equal size, the paper's alternative, and no row can be left out.
-    Blocks of rows can never be left out. An absolute `ridge`, if given, overrides `regularization`.
+    Wide rows (D > N) are first expressed in a basis of their span. With `resample`, every subclass
+    of negatives is replaced with the same number of random draws, a variant from the paper, and no
+    row can be left out. Blocks of rows can never be left out. An absolute `ridge`, if given,
+    overrides `regularization`.
     """
 
     X: Floats
@@ -150,7 +161,7 @@ class DirectFactor:
     def solve(
         self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = EVERY
     ) -> Subspace:
-        """Solve one division in ``N D^2 + D^3/3`` operations; leaving rows out doubles them."""
+        """Solve one division in ``N D^2 + D^3/3`` operations; leaving rows out doubles the cost."""
         if self.X.shape[1] <= len(self.X):
             found, ridge = self._solve(self.X, groups, n_components, leave_out)
         else:
@@ -212,10 +223,11 @@ class DirectFactor:
 def _resampled(
     X: Floats, groups: Ints, scatter: GroupScatter, weights: Array | None, rng: np.random.Generator
 ) -> GroupScatter:
-    """Redraw the negatives in subclasses of equal size, the paper's alternative.
+    """Replace every subclass with the same number of random draws, a variant from the paper.
 
     For each subclass, ``M = round(N_n / K)`` vectors are drawn from ``N(xbar_k, S_w^(k) / n_k)``.
-    They are Gaussian combinations of the subclass residuals, so no D x D covariance is formed.
+    The draws are Gaussian combinations of the subclass residuals, so no D x D covariance is formed.
+    Returns the statistics of the positives and of the draws.
     """
     draws = max(1, round(scatter.n_negative / scatter.n_subclasses))
     width = X.shape[1]
@@ -238,7 +250,10 @@ def _resampled(
 
 @dataclass(frozen=True)
 class IterativeFactor:
-    """A factor for sparse or very wide rows, using only products with X; it leaves no row out."""
+    """A factor for sparse or very wide rows that uses only products with X.
+
+    This factor cannot leave rows out, so `solve` ignores `leave_out`.
+    """
 
     X: Any
     regularization: float
@@ -277,7 +292,7 @@ class IterativeFactor:
 
 @np.errstate(over="ignore", invalid="ignore")
 def _mean_square(X: Any, origin: Array, weight: Array) -> float:
-    """Return the mean squared distance of rows from `origin`, without loss of digits."""
+    """Return the weighted mean squared distance of rows from `origin`, without loss of digits."""
     if not sparse.issparse(X):
         return float(weight @ ((X - origin) ** 2).sum(axis=1) / weight.sum())
     stored = X.tocoo()

@@ -1,4 +1,4 @@
-"""Explain the score of a sample: the part of each axis, the nearest subclass, and typicality."""
+"""Explain a score by the contributions of the axes, the nearest subclass, and the typicality."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from .density import Density
 from .linalg import BLOCK_BYTES, Array, Ints, Mask
 from .student import whitening
 
-# Samples with a lower typicality are marked as outside, as is this share of ordinary samples.
+# Samples with a lower typicality are marked as outside. About this share of ordinary samples is
+# marked, too.
 OUTSIDE = 1e-3
 # Number of points of the integral from the reference to a row, and the step of its finite
 # differences in standard deviations of the class of interest.
@@ -35,8 +36,9 @@ class Explanation:
     contributions : array of shape (n, d)
         Contribution of each axis to the score. For axis j, it is the log ratio on axes 1 to j minus
         the log ratio on axes 1 to j - 1, times the calibration slope. Contributions sum to the
-        score minus `offset`. A negative contribution is evidence for the rest. Axes come in the
-        order of their eigenvalues; another order would divide the same evidence differently.
+        score minus `offset`. A negative contribution is evidence for the rest, that is, the
+        negative class. Axes are in the order of their eigenvalues; another order would divide the
+        same evidence differently.
     offset : float
         Part of the score that belongs to no axis: the calibration offset.
     positive_distance : array of shape (n,)
@@ -49,28 +51,29 @@ class Explanation:
     subclass_distance : array of shape (n,)
         Distance from the mean of the nearest subclass, in standard deviations of a subclass.
     typicality : array of shape (n,)
-        Share of samples in the class of interest that lie farther out than this sample, or the same
-        share for the nearest part of the rest, whichever is larger: 1 in the middle of either, near
-        0 far from everything.
+        Expected share of samples in the class of interest that lie farther from its mean than this
+        sample. The same share is computed for the nearest part of the rest, and the larger of the
+        two is the typicality. It is 1 at the centre of either, and near 0 far from both.
     outside : boolean array of shape (n,)
         Whether the typicality is below 0.001. Such a sample resembles nothing seen in training, so
         do not trust its score.
     columns : array of shape (n, n_features) or None
-        What each column of X adds to `baseline`, for linear models and a few rows at a time.
-        Positive values are evidence for the class of interest, negative ones against it. Columns
-        and baseline sum exactly to the score.
+        Contribution of each column of X to the score, relative to `baseline`. Positive values are
+        evidence for the class of interest, negative values are evidence against it. The
+        contributions and the baseline sum exactly to the score. None for models that are not
+        linear, for sparse rows, and for more than 200 rows at a time.
     baseline : array of shape (n,) or None
         Roughly the score half-way between the class mean and the mean of the nearest subclass.
     names : tuple of str or None
-        Names of the columns, if X has them.
+        Names of the columns; None if X has no column names.
     nearest_positive, nearest_negative : arrays of shape (n, at most 3) or None
         Numbers of the training rows of each class that are nearest in the subspace, for kernel
         models that store their training rows.
     subclass_names, subclass_examples : sequences or None
-        The majority label of each subclass and its most central rows, if the model knows them; see
-        `name_rows`.
+        The majority label of each subclass, and the names of its most central rows. None if the
+        model does not store them; see `name_rows`.
     row_ids : sequence of str or None
-        Names of the training rows, if the model knows them.
+        Names of the training rows. None if the model does not store them; see `name_rows`.
 
     Examples
     --------
@@ -110,7 +113,10 @@ class Explanation:
         return replace(self, **cut)
 
     def table(self, row: int = 0) -> list[tuple[str, float]]:
-        """Return the columns and what each adds to a row's score, largest magnitude first."""
+        """Return the name of each column with its contribution to a row's score, largest first.
+
+        Contributions are ordered by magnitude.
+        """
         if self.columns is None:
             raise ValueError(
                 "contributions of columns exist for linear models (PCSDA, CSDA) and up to "
@@ -122,7 +128,10 @@ class Explanation:
         return [(names[place], float(parts[place])) for place in order]
 
     def _for_and_against(self, row: int) -> str:
-        """Name the columns that are evidence for and against the class, or the nearest rows."""
+        """Name the columns that are evidence for and against the class of interest.
+
+        If there are no contributions of columns, name the nearest training rows instead.
+        """
         if self.columns is not None:
             sides: dict[str, list[str]] = {"for": [], "against": []}
             for name, part in self.table(row)[:LISTED]:
@@ -138,7 +147,7 @@ class Explanation:
         return f"nearest training rows of the class {own}, of the rest {rest}; "
 
     def subclass_of(self, row: int = 0) -> str:
-        """Describe the subclass nearest to a row, with its name and examples if known."""
+        """Describe the subclass nearest to a row, with the subclass name and examples if known."""
         number = int(self.subclass[row])
         said = [f"n = {self.subclass_size[row]:g}"]
         if self.subclass_examples is not None and self.subclass_examples[number - 1]:
@@ -156,7 +165,7 @@ class Explanation:
         return f"<Explanation of {rows}>\n{self[:LISTED_ROWS]}{more}"
 
     def _repr_html_(self) -> str:
-        """Return sentences for notebooks, with a table and bars for the first row."""
+        """Return HTML for notebooks: a sentence for each row, and a table for the first row."""
         told = "".join(f"<li>{escape(line)}</li>" for line in str(self[:LISTED_ROWS]).splitlines())
         html = f"<ol start='0'>{told}</ol>"
         if self.columns is None or not len(self):
@@ -195,9 +204,10 @@ def explain(
 ) -> Explanation:
     """Explain the calibrated scores of rows in the subspace.
 
-    `sizes` are the subclass sizes. Rows marked `unseen` always count as outside. Typicality uses
-    the F distribution of a squared Mahalanobis distance whose covariance is estimated from a finite
-    sample (Hotelling), or that of Student's t distribution if the fitted tails are heavier.
+    `sizes` are the subclass sizes. Rows marked `unseen` resemble no training row, and always count
+    as outside. Typicality uses the F distribution of a squared Mahalanobis distance whose
+    covariance is estimated from a finite sample (Hotelling). If the fitted tails are heavier, it
+    uses the F distribution that belongs to Student's t distribution.
     """
     # Memory grows with rows, centres and axes; with many centres, blocks have few rows.
     step = max(1, BLOCK_BYTES // (8 * density.base.centres.size))
@@ -227,13 +237,14 @@ def column_parts(
     score: Callable[[Array], Array],
     spread: Array,
 ) -> Array:
-    """Return what each column adds to the score of a row's reference, by integrated gradients.
+    """Return each column's contribution to the score of a row, by integrated gradients.
 
-    Let x0 be the reference of a row x, and z = C x. From x0 to x, the score changes by the integral
-    of its gradient g along the line between them. So column j adds (x_j - x0_j) (C' g)_j, where g
-    is the mean gradient on the line. If the score is linear in x with weights w, column j adds
-    w_j (x_j - x0_j). `spread` holds the standard deviations of the axes. Cost: ``2 d POINTS``
-    scores per row.
+    The contributions are relative to the score of the row's reference point. Let x0 be the
+    reference point of a row x, and z = C x. From x0 to x, the score changes by the integral of its
+    gradient along the line between the two points. So column j adds (x_j - x0_j) (C' g)_j, where g
+    is the mean gradient with respect to z on the line. If the score is linear in x with weights w,
+    column j adds w_j (x_j - x0_j). `spread` holds the standard deviations of the class of interest
+    along the axes. Cost: ``2 d POINTS`` scores per row.
     """
     places, weights = np.polynomial.legendre.leggauss(POINTS)
     moved = rows - references
@@ -256,7 +267,11 @@ def _and(words: list[str]) -> str:
 def _parts(
     z: Array, density: Density, calibration: Calibration
 ) -> tuple[Array, Array, Ints, Array, Array]:
-    """Return contributions, distance from the class, nearest subclass, its distance, typicality."""
+    """Return five arrays that explain the scores of rows in the subspace.
+
+    The arrays hold the contributions of the axes, the distance from the class of interest, the
+    index of the nearest subclass, the distance from that subclass, and the typicality.
+    """
     width, base = z.shape[1], density.base
     path = calibration(density.path(z)) - calibration.offset
     contributions = np.diff(path, axis=1, prepend=0.0)
@@ -280,7 +295,11 @@ def _distances(z: Array, centres: Array, covariance: Array) -> Array:
 
 
 def _farther(distance: Array, width: int, strength: float, tail: float) -> Array:
-    """Return the probability of a larger distance, given a covariance from `strength` samples."""
+    """Return the probability that a row of a class lies farther from its centre than `distance`.
+
+    `width` is the number of axes, `strength` the number of samples behind the covariance, and
+    `tail` the degrees of freedom.
+    """
     freedom = max(strength - width + 1, 1.0)
     scale = freedom / strength
     if tail < freedom:

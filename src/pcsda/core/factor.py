@@ -39,7 +39,10 @@ def factor_once(
     *,
     together: bool = False,
 ) -> Factor:
-    """Choose a factor for a single division; with `together`, it can leave out blocks of rows."""
+    """Choose a factor for a single division of the rows into groups.
+
+    With `together`, the factor can leave out blocks of rows.
+    """
     if solver == "lsqr":
         return IterativeFactor(X, regularization, weights)
     is_wide = isinstance(X, WideRows) or X.shape[1] > X.shape[0]
@@ -57,7 +60,10 @@ def factor_shared(
     weights: Array | None = None,
     ridges: list[float] | None = None,
 ) -> Iterator[SharedFactor]:
-    """Factorise rows for many divisions, at each ridge; `ridges`, if given, are absolute."""
+    """Factorise the rows once per ridge, so that many divisions into groups can share the result.
+
+    If `ridges` is given, its values are used as they are, not scaled to the data.
+    """
     if isinstance(X, WideRows) or X.shape[1] > X.shape[0]:
         return wide(X, regularizations, weights, ridges)
     return whiten(X, regularizations, weights, ridges)

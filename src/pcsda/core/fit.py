@@ -2,6 +2,7 @@
 
     factor.solve -> Subspace -> densities -> views of left-out rows -> calibration
 
+A division assigns each row to a group, and a left-out row is scored by a model without that row.
 All callers follow these steps. A fit uses one factor and one division; a bank uses one factor and a
 division for each label; a search uses a few factors and a grid of divisions. Fits in blocks compute
 the subspace and a sample of left-out rows in passes over the data, then call :func:`complete`.
@@ -25,7 +26,8 @@ from .subspace import Factor, Subspace
 
 # Smallest covariance of left-out rows, as a share of the ridged scatter.
 RESIDUAL_FLOOR = 1e-8
-# Function that returns scores of training rows from models that have not seen them, or NaN.
+# Function that returns scores of training rows from models that have not seen them. Rows without
+# such a score have NaN.
 HeldOut = Callable[[], Scored]
 
 
@@ -44,13 +46,14 @@ class Rule:
     calibrate : bool
         Whether the weights of the views are fitted to left-out rows; otherwise they are equal.
     bent : bool
-        Whether to compress large CSDA ratios, as :func:`uncalibrated` does, with negatives spread
-        at least as widely as positives.
+        Whether to compress large CSDA ratios, as in :func:`uncalibrated`, and to spread the
+        negatives at least as widely as the positives.
     columns : float
-        Number of columns of X, which determines how narrow k-means cells are; infinite for kernels.
+        Number of columns of X; infinite for kernels. With few columns, k-means cells are narrow,
+        and the calibration allows for that.
     ridged_axis : bool
-        Whether the axis of a blend's cloud is computed from the ridged scatter if no positive can
-        be left out.
+        Whether Fisher's axis of a blend is computed from the ridged scatter if no positive can be
+        left out.
     """
 
     negatives: str = "blend"
@@ -85,14 +88,14 @@ class Fitted:
     held_out: Scored | None = None
 
     def left_out_of(self, n_rows: int) -> Array | None:
-        """Return left-out log-likelihood ratios of all training rows; NaN outside the sample."""
+        """Return left-out log-likelihood ratios of all training rows; NaN for rows not left out."""
         left = self.subspace.left
         if self.left_out is None or left is None:
             return None
         return left.spread(self.left_out, n_rows)
 
     def without_numbers(self) -> Fitted:
-        """Return the model with its left-out scores as held-out scores, without row numbers."""
+        """Return the model with its left-out scores moved to `held_out`, without row numbers."""
         left = self.subspace.left
         if self.left_out is None or left is None:
             return self
@@ -112,7 +115,10 @@ def fit(
     held_out: HeldOut | None = None,
     leave: Leave = EVERY,
 ) -> Fitted:
-    """Fit a model for one division; if no row can be left out, `held_out` provides scores."""
+    """Fit a model for one division of the rows into groups.
+
+    If no row can be left out, `held_out` provides the scores for the calibration.
+    """
     leave_out = leave if rule.leave_one_out else None
     subspace = factor.solve(groups, n_components, leave_out=leave_out)
     return complete(subspace, rule, held_out=held_out)
@@ -123,7 +129,9 @@ def complete(
 ) -> Fitted:
     """Turn a subspace into a model by adding densities and calibration.
 
-    The calibration starts from that of a similar model, `near`, if given, which saves steps.
+    If a similar model `near` is given, the fit of the calibration starts from the calibration of
+    that model, which saves steps. If no row can be left out, `held_out` provides the scores for the
+    calibration.
     """
     density, views = estimate(subspace, rule)
     if isinstance(density, NoDensity):
@@ -148,10 +156,10 @@ def complete(
 def uncalibrated(subspace: Subspace, density: Density, rule: Rule) -> Calibration:
     """Return equal weights for the views; with `rule.bent`, also compress the CSDA ratio.
 
-    CSDA finds axes on which the positives coincide, so new positives lie many standard deviations
-    from their mean, and a Gaussian ratio grows with the square of that distance. The compressed
-    ratio preserves the order of scores, and grows like the ratio of a Student t distribution with d
-    degrees of freedom.
+    CSDA finds axes on which the training positives coincide, so new positives lie many standard
+    deviations from the mean, and a Gaussian ratio grows with the square of that distance. The
+    compressed ratio preserves the order of scores, and grows like the ratio of a Student t
+    distribution with d degrees of freedom.
     """
     none = Calibration.none(density.n_views)
     if not (rule.bent and subspace.single_negatives):
@@ -163,9 +171,10 @@ def uncalibrated(subspace: Subspace, density: Density, rule: Rule) -> Calibratio
 def _calibrate(
     subspace: Subspace, density: Density, views: Array, rule: Rule, start: Calibration | None
 ) -> Calibration | None:
-    """Calibrate on left-out rows, with pseudo-positives if positives are few.
+    """Calibrate the views on left-out rows.
 
-    Returns None unless both classes have rows.
+    If positives are few, rows that resemble new positives are added; see `core.predictive`.
+    Returns None unless both classes have scored rows.
     """
     left = subspace.left
     assert left is not None
@@ -183,8 +192,10 @@ def _calibrate(
 def calibrated_on(calibration: Calibration, unseen: Scored) -> tuple[Calibration, Scored | None]:
     """Fit slope and offset to scores of rows that the model has not seen.
 
-    Returns the calibration and the calibrated scores. If a class has no scores, the calibration
-    weights the views equally, and the scores are None.
+    `calibration` is the one that gave these scores. Returns two values. The first is a calibration
+    that applies `calibration`, then the fitted slope and offset. The second holds the calibrated
+    scores. If a class has no scores, the returned calibration weights the views equally, and the
+    returned scores are None.
     """
     unseen = unseen.finite()
     if not unseen.has_both:
@@ -198,12 +209,12 @@ def calibrated_on(calibration: Calibration, unseen: Scored) -> tuple[Calibration
 
 
 def estimate(subspace: Subspace, rule: Rule) -> tuple[Density, Array | None]:
-    """Estimate the densities in a subspace, and compute views of its left-out rows.
+    """Return the densities in a subspace, and the views of left-out rows or None.
 
     The criterion's denominator on the axes, ``W'(S_I + eps I)W``, is the shrinkage target of
     covariances estimated from the training rows themselves, and a floor for covariances estimated
-    from left-out rows. Without left-out rows, the weights of a blend cannot be estimated, so only
-    the mixture is used.
+    from left-out rows. Without left-out rows, there are no views. The weights of a blend cannot be
+    estimated then, so only the mixture is used.
     """
     projected, left = subspace.projected, subspace.left
     if left is None:
@@ -235,7 +246,7 @@ def left_moments(subspace: Subspace) -> Moments:
 
 
 def _resubstituted(subspace: Subspace, rule: Rule) -> Density:
-    """Estimate densities from the training projections themselves, as published."""
+    """Estimate densities from the projected training rows themselves, as in the paper."""
     projected = subspace.projected
     if subspace.single_negatives:
         target = subspace.ridged / projected.n_positive
@@ -254,7 +265,7 @@ def _resubstituted(subspace: Subspace, rule: Rule) -> Density:
 
 
 def _fit_density(subspace: Subspace, moments: Moments, rule: Rule) -> Density:
-    """Fit the density, or return a placeholder that gives the reason why there is none."""
+    """Fit the density; if a covariance is singular, return a placeholder that states the reason."""
     projected = subspace.projected
     width = len(subspace.eigenvalues)
     nu = width / 2 if rule.shrinkage is None else rule.shrinkage

@@ -1,8 +1,9 @@
 """Decide when float32 products, which take half the time, are accurate enough.
 
-A float32 product computes an entry of a scatter matrix to within a few 1e-8 (at worst some 1e-7) of
-the product of its two standard deviations. A quadratic form of the matrix sums such entries, and
-they may cancel. If the form is a share of 1e-2 of the sum of the variances, it is accurate to 1e-5.
+The error of an entry of a scatter matrix, computed by a float32 product, is a few 1e-8 (at worst
+some 1e-7) times the product of the standard deviations of the two features. A quadratic form of the
+matrix sums such entries, and the entries may cancel. If the form is a share of 1e-2 of the sum of
+the variances, its relative error is about 1e-5.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from .solvers import Projection
 
 # From this many multiplications, N D^2, float32 pays off.
 ENOUGH = 1e8
-# Smallest share of a quadratic form in the sum of its variances. At this share, angles of the
-# subspace differed from float64 results by less than 1e-4, and log-likelihood ratios by 5e-4.
+# A quadratic form must be at least this share of the sum of its variances. At this share, angles of
+# the subspace differed from float64 results by less than 1e-4, and log-likelihood ratios by 5e-4.
 STATISTICS_SHARE = 1e-2
-# The same for coordinates of rows, which are not squared: they differ by less than 1e-5 of the
-# largest coordinate.
+# The same share for coordinates of rows, which are not squared: they differ by less than 1e-5 of
+# the largest coordinate.
 ROWS_SHARE = 1e-4
 # Smallest squared distance between means, in squared standard deviations, that exceeds rounding.
 LEAST_APART = 1e-6
@@ -36,8 +37,10 @@ def pays(X: Floats) -> bool:
 def determines(scatter: GroupScatter, ridge: float, projection: Projection) -> bool:
     """Return whether statistics from float32 products are accurate enough for a solution.
 
-    The check covers the pivots of the Cholesky factor, which the projection must have, both scatter
-    matrices on the components, and whether the weakest component exceeds rounding.
+    The projection must include its Cholesky factor. No pivot of this factor may be small compared
+    with the variance of its feature. The same holds for both scatter matrices: along no component
+    may they be small compared with the variances that they combine. The weakest component must
+    exceed rounding. All variances must be in the range of float32.
     """
     if projection.factor is None:
         return False
@@ -54,15 +57,16 @@ def determines(scatter: GroupScatter, ridge: float, projection: Projection) -> b
 
 
 def whitens(inverse: Array, variances: Array, total: float) -> bool:
-    """Return whether rows can be whitened in float32, given ``L^-1`` and the diagonal of ``L L'``.
+    """Return whether rows can be whitened in float32.
 
+    `inverse` is ``L^-1``, which whitens the rows, `variances` is the diagonal of ``L L'``, and
     `total` is the total weight of the rows.
     """
     return bool(np.all(inverse**2 @ variances <= 1 / ROWS_SHARE)) and in_range(variances / total)
 
 
 def in_range(variances: Array) -> bool:
-    """Return whether these variances neither overflow nor underflow in float32."""
+    """Return whether the squares and the inverses of `variances` fit in float32."""
     return bool(np.all((variances > RANGE[0]) & (variances < RANGE[1])))
 
 

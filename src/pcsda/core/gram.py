@@ -33,7 +33,7 @@ FEATURE_TOLERANCE = 1e-12
 
 @dataclass(frozen=True)
 class Rows:
-    """The input-space rows behind a Gram matrix, with their mean and variance.
+    """The rows X behind a Gram matrix, with their mean `origin` and their variance.
 
     `lift` is the constant that was added to all inner products; see :func:`wide`.
     """
@@ -66,7 +66,10 @@ class WideRows:
 
     @classmethod
     def of(cls, X: Floats, weights: Array | None = None) -> WideRows:
-        """Compute the inner products in ``N^2 D`` operations; `weights` affect only the mean."""
+        """Compute the inner products of wide rows in ``N^2 D`` operations.
+
+        `weights` affect the grand mean and the variance, but do not scale the products.
+        """
         middle, origin, variance = centred(X, weights)
         with np.errstate(over="ignore", invalid="ignore"):  # an overflow shows in the variance
             return cls(X, origin, variance, middle @ middle.T)
@@ -88,11 +91,12 @@ class GramFactor:
         For each row, the number that was subtracted from all its kernel values; see
         :func:`move_origin`.
     rows : Rows or None
-        Rows in input space, for wide rows; the axes are then directions in that space.
+        The wide rows themselves. The axes are then directions in the space of these rows. None for
+        kernels.
     spend : bool
         Whether the first solution that leaves rows out may overwrite the factor.
     n_last : int or None
-        Number of rows at the end of the matrix, if only these are ever left out.
+        If a number m, only the last m rows of the matrix may be left out. If None, any row may be.
     """
 
     factor: Array
@@ -106,14 +110,14 @@ class GramFactor:
 
     @cached_property
     def inverse(self) -> Array:
-        """Inverse of the factor, computed once in ``N^3/3`` operations for all divisions."""
+        """Inverse of the Cholesky factor, computed once in ``N^3/3`` operations."""
         return np.tril(self._inverted())
 
     @cached_property
     def diagonal(self) -> Array:
         """Diagonal of ``(Kx + eps I)^-1``, computed once in ``N^3/3`` operations for all divisions.
 
-        With `n_last`, only the entries of the last rows are computed; the others are NaN.
+        With `n_last`, only the entries of the last rows are computed; all other entries are NaN.
         """
         inverse = self._inverted()
         diagonal = np.full(len(self.factor), np.nan)
@@ -132,9 +136,11 @@ class GramFactor:
     def solve(
         self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = EVERY
     ) -> Subspace:
-        """Solve one division in ``2 N^2 (K + 1)`` operations, for the triangular solves.
+        """Solve one division by triangular solves, in ``2 N^2 (K + 1)`` operations.
 
-        No other step takes N^2 operations: ``(Kx + eps I) Y = E``, so the matrix is not needed.
+        No other step takes N^2 operations. The Gram matrix itself is not needed, because its
+        product with the solution Y is known: ``(Kx + eps I) Y = E``, where E holds the group
+        indicators.
         """
         counts = np.bincount(groups, self.weights).astype(np.float64)
         unit = _indicators(groups, counts, self.weights)
@@ -147,7 +153,7 @@ class GramFactor:
         return self.solve_targets(solved, inner, means, groups, counts, n_components, leave_out)
 
     def over(self, cells: Cells) -> GramCells:
-        """Solve once for the indicators of the cells, for use by all classes."""
+        """Solve for the indicators of the cells once, so that all classes can share the result."""
         indicators = np.zeros((len(cells.rows), len(cells.counts)))
         indicators[np.arange(len(cells.rows)), cells.rows] = 1.0
         half = linalg.lower_solve(self.factor, indicators)
@@ -170,8 +176,8 @@ class GramFactor:
     ) -> Subspace:
         """Solve one division from ``Y = (Kx + eps I)^-1 E`` and ``E'Y``, in O(N K^2) operations.
 
-        E holds the group indicators. `means` are the group means relative to the origin; None for
-        kernels.
+        E holds the group indicators, `solved` is Y, and `inner` is ``E'Y``. `means` are the group
+        means relative to the grand mean; None for kernels.
         """
         if means is not None and self.rows is not None:
             means = means + self.rows.origin
@@ -217,7 +223,10 @@ class GramFactor:
         )
 
     def _among(self, members: Ints, root: Array) -> Array:
-        """Return the inner products ``V A_T V'`` of each block's rows with each other (MATH 17)."""
+        """Return the inner products ``V A_T V'`` among the rows of each block (MATH 17).
+
+        `members` holds the row numbers of each block, and `root` the square roots of the weights.
+        """
         columns, weight = self.inverse.T[members], root[members]
         inner = self.ridge * (columns @ columns.swapaxes(-1, -2))
         among: Array = np.eye(members.shape[-1]) - inner
@@ -227,7 +236,8 @@ class GramFactor:
         """Return ``h_i = r_i' A r_i`` and the gap ``1 - f_i h_i`` of each row (MATH 8).
 
         The gap comes directly from the factor. Computed as a difference, it would lose all digits
-        for rows with many dimensions and a small ridge. It has no meaning for single-row groups.
+        for rows with many dimensions and a small ridge. For a row that is alone in its group, the
+        gap has no meaning.
         """
         unfitted = self.ridge * (self.diagonal - np.einsum("ji,ji->i", half, half))  # eps q_i
         weight = np.ones(len(groups)) if self.weights is None else self.weights
@@ -236,10 +246,11 @@ class GramFactor:
             return (1 - share - unfitted) / weight, unfitted / (1 - share)
 
     def appended(self, X: Floats, values: Array | None = None) -> GramFactor:
-        """Add n rows of weight one, by ``2 N^2 n`` operations and a copy of the factor.
+        """Return a factor with n more rows of weight one, in ``2 N^2 n`` operations and a copy.
 
         X holds all rows, with the new ones last. `values` (n x (N + n)) holds the kernel values of
-        the new rows with all rows; for wide rows, inner products are computed instead.
+        the new rows with all rows. For wide rows, `values` is not needed: inner products are
+        computed from X.
         """
         size, rows = len(self.factor), None
         if self.rows is not None:
@@ -266,9 +277,10 @@ class GramFactor:
         return grown
 
     def without(self, kept: Mask, X: Floats) -> GramFactor:
-        """Remove rows, and factorise again the part after the first removed row.
+        """Return a factor for the rows marked `kept`; X holds these rows.
 
-        Removing the last rows takes only a copy. X holds the remaining rows.
+        The part of the matrix after the first removed row is factorised again. Removing the last
+        rows takes only a copy.
         """
         removed, stays = np.flatnonzero(~kept), np.flatnonzero(kept)
         first = int(removed[0])
@@ -293,9 +305,10 @@ class GramFactor:
 
 
 def last_block(factor: Array, size: int) -> Array:
-    """Move the last `size` rows and columns of a Fortran-order matrix to the start of its memory.
+    """Copy the last `size` rows and columns of a Fortran-order matrix to the start of its memory.
 
-    LAPACK needs contiguous memory, and allocating it would take as long as the copy.
+    Returns the contiguous copy, which overwrites other entries of the matrix. LAPACK needs
+    contiguous memory, and allocating new memory would take as long as the copy.
     """
     skipped = len(factor) - size
     columns = factor.T  # one column of the factor in each row
@@ -309,7 +322,19 @@ def last_block(factor: Array, size: int) -> Array:
 
 @dataclass(frozen=True)
 class GramCells:
-    """A Gram factor solved for the cell indicators, with their inner products and the cell sums."""
+    """The solution of a Gram factor for the indicators of all cells, to be shared by all classes.
+
+    Attributes
+    ----------
+    factor : GramFactor
+    cells : Cells
+    solved : CellSums
+        The solution for the indicator of each cell.
+    overlaps : CellSums
+        Inner products of the indicators with the solutions.
+    plain : CellSums or None
+        Sums of the wide rows about their grand mean; None for kernels.
+    """
 
     factor: GramFactor
     cells: Cells
@@ -320,7 +345,7 @@ class GramCells:
     def solve(
         self, label: int, n_components: int | None = None, *, leave_out: Leave | None = EVERY
     ) -> Subspace:
-        """Solve one class against all others."""
+        """Solve the division of the rows into the class `label` and clusters of all other rows."""
         groups, counts = self.cells.division(label)
         root = np.sqrt(counts)
         solved = self.solved.over_groups(label).T / root
@@ -348,9 +373,10 @@ def wide(
     weights: Array | None = None,
     ridges: list[float] | None = None,
 ) -> Iterator[GramFactor]:
-    """Factorise the Gram matrix of wide rows at each ridge; `ridges`, if given, are absolute.
+    """Factorise the Gram matrix of wide rows once per ridge.
 
-    The matrix takes ``N^2 D`` operations, and each ridge ``N^3/3`` more. Centring leaves a null
+    If `ridges` is given, its values are used as they are, not scaled to the data. The matrix takes
+    ``N^2 D`` operations, and each ridge ``N^3/3`` more. Centring the rows gives the matrix a null
     vector, which reduces precision at a small ridge. An added constant feature removes the null
     vector and changes nothing else, because the statistics do not depend on the origin.
     """
@@ -381,8 +407,8 @@ def _factors(
 ) -> Iterator[tuple[float, Array]]:
     """Yield each ridge with the Cholesky factor of ``matrix + ridge I``.
 
-    Each ridge must exceed `least`. `refuse` makes the error for a relative ridge that fails. The
-    last factor overwrites the matrix.
+    Each ridge must exceed `least`. If a ridge fails, `refuse` is called with its relative value,
+    and the error that it returns is raised. The last factor overwrites the matrix.
     """
     for number, (regularization, ridge) in enumerate(zip(regularizations, ridges, strict=True), 1):
         if ridge <= least:
@@ -402,7 +428,11 @@ def of_kernel(
     weights: Array | None = None,
     ridges: list[float] | None = None,
 ) -> Iterator[GramFactor]:
-    """Factorise a kernel matrix at each ridge, in ``N^3/3`` operations each, and overwrite it."""
+    """Factorise a kernel matrix once per ridge, in ``N^3/3`` operations each.
+
+    If `ridges` is given, its values are used as they are, not scaled to the data. The kernel matrix
+    is overwritten.
+    """
     found = [kernel_ridge(matrix, weights, value) for value in regularizations]
     absolute = found if ridges is None else ridges
     # Kernel values keep a rounding error relative to this trace, even after the origin has moved.
@@ -424,7 +454,10 @@ def total_variance(matrix: Array, weights: Array | None) -> float:
 
 
 def kernel_ridge(matrix: Array, weights: Array | None, regularization: float) -> float:
-    """Return the absolute ridge in feature space; reject kernel values that are all equal."""
+    """Return the absolute ridge in feature space.
+
+    Raises an error if the kernel values do not vary, or are too coarse for the ridge.
+    """
     variance = total_variance(matrix, weights)
     largest = float(np.abs(matrix.diagonal()).max())
     if variance < -1e-8 * largest:
@@ -441,18 +474,18 @@ def kernel_ridge(matrix: Array, weights: Array | None, regularization: float) ->
 
 
 def _rounding(matrix: Array) -> float:
-    """Return the size of the rounding error in kernel values, which acts as an extra feature."""
+    """Return the size of the rounding error of a kernel matrix; the error acts as a feature."""
     return float(EPSILON * np.sqrt(len(matrix)) * np.abs(matrix.diagonal()).max())
 
 
 def require_fine(matrix: Array, dtype: type[np.floating]) -> None:
-    """Reject kernel values whose variance in feature space would be lost to rounding in `dtype`."""
+    """Raise an error if rounding in `dtype` would hide the variance of a kernel's feature space."""
     variance, largest = total_variance(matrix, None), float(matrix.diagonal().max())
     _require_fine(variance, largest, _rounding(matrix), dtype)
 
 
 def require_fine_rows(X: Floats) -> None:
-    """Reject rows whose variance would be lost to rounding when they are rotated."""
+    """Raise an error if rounding would hide the variance of rows when the rows are rotated."""
     _, _, variance = centred(X, None)
     largest = float(np.einsum("ij,ij->i", X, X, dtype=np.float64).max())
     _require_fine(variance, largest, 0.0, X.dtype.type)
@@ -493,7 +526,7 @@ def move_origin(matrix: Array, weights: Array | None, variance: float) -> Array 
 
     The statistics do not depend on the origin, but a large part common to all kernel values would
     reduce precision. A small constant feature remains, so that the matrix is regular. The matrix
-    stays as it is unless `variance`, trace(S_T) / N, is small compared with the kernel values.
+    changes only if `variance`, trace(S_T) / N, is small compared with the kernel values.
 
     Returns
     -------
@@ -536,7 +569,7 @@ class FeatureFactor:
     def solve(
         self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = EVERY
     ) -> Subspace:
-        """Solve one division on the features, and express the axes by kernel values."""
+        """Solve one division on the features; return axes as coefficients of the training rows."""
         found = self.inner.solve(groups, n_components, leave_out=leave_out)
         coefficients = np.zeros((len(groups), len(found.eigenvalues)))
         coefficients[self.pivots] = linalg.triangular_inverse(self.triangle).T @ found.coefficients
@@ -546,7 +579,10 @@ class FeatureFactor:
 def features_of(
     matrix: Array, weights: Array | None, regularization: float
 ) -> tuple[Array, Ints, Array]:
-    """Compute exact features of a kernel matrix, their pivots and triangle; this overwrites it."""
+    """Return exact features of a kernel matrix, with the pivots and triangle that define them.
+
+    See :class:`FeatureFactor`. The kernel matrix is overwritten.
+    """
     ridge = kernel_ridge(matrix, weights, regularization)
     diagonal = matrix.diagonal().copy()
     features, pivots, triangle, _ = linalg.feature_factor(matrix, FEATURE_TOLERANCE)

@@ -1,8 +1,8 @@
-"""Solving one division of a kernel matrix, with the rows to leave out moved to its end.
+"""Solve one division of the rows of a kernel matrix, with the rows to leave out moved to its end.
 
-Leaving rows out needs the diagonal of ``R = (Kx + eps I)^-1``. Entry i of the diagonal needs column
-i of the inverse factor, from row i down. So for the last m rows it is enough to invert the last
-m x m block, which takes ``m^3/3`` operations instead of ``N^3/3``.
+Leaving rows out needs the diagonal of ``(Kx + eps I)^-1``. Entry i of the diagonal needs column i
+of the inverse Cholesky factor, from row i down. So for the last m rows it is enough to invert the
+last m x m block, which takes ``m^3/3`` operations instead of ``N^3/3``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_LAST = 0.9
 
 @dataclass(frozen=True)
 class KernelOnce:
-    """A factor for one division of a kernel matrix; it overwrites the matrix.
+    """A factor that solves one division of the rows of a kernel matrix, and overwrites the matrix.
 
     Attributes
     ----------
@@ -41,7 +41,8 @@ class KernelOnce:
     ) -> Subspace:
         """Solve one division and leave m rows out in ``N^3/3 + 2 N^2 (K + 1) + m^3/3`` operations.
 
-        Without rows to leave out, the last term is absent; if they are most of the rows, m is N.
+        If no rows are left out, the last term is absent. If more than the share `MOST_LAST` of the
+        rows is left out, m is N.
         """
         rows = None if leave_out is None or leave_out.together is not None else leave_out.rows
         if leave_out is None or rows is None or len(rows) > MOST_LAST * len(groups):
@@ -60,7 +61,7 @@ class KernelOnce:
 
 
 def exchange(rows: Ints, size: int) -> Ints:
-    """Return an order of `size` rows that swaps pairs so that the given rows come last."""
+    """Return an order of `size` rows in which `rows` come last, made by swapping pairs of rows."""
     places = np.arange(size)
     edge = size - len(rows)
     early = rows[rows < edge]

@@ -2,9 +2,9 @@
 
 The model draws each label's mean from N(c, Phi_b), and the label's rows from N(mean, Phi_w)
 (MATH 18). The n known rows of a label determine a posterior distribution of the mean. A new row is
-scored by the ratio of two predictive densities: that of the label, and that of a stranger,
-N(c, Phi_b + Phi_w). On axes where Phi_w is the identity and Phi_b is diagonal with entries v, both
-densities factorise over the axes:
+scored by the ratio of two predictive densities: that of the label, and that of a stranger (a row of
+an unknown label), N(c, Phi_b + Phi_w). On axes where Phi_w is the identity and Phi_b is diagonal
+with entries v, both densities factorise over the axes:
 
     stranger:                       mean 0,                 variance 1 + v
     label of n rows with mean z:    mean z n v / (1 + n v), variance 1 + v / (1 + n v)
@@ -29,8 +29,8 @@ CACHE_BYTES = 1 << 20
 # If too few labels have two rows, Phi_w is assumed: it has the share WITHIN of the total variance,
 # and at most the share MOST_WITHIN on each axis.
 WITHIN, MOST_WITHIN = 0.3, 0.95
-# An assumed Phi_w may be far off, so the rows drawn for the calibration vary: the standard
-# deviation of the logarithm of their spread, and the share of rows drawn as strangers.
+# An assumed Phi_w may be far off, so the rows drawn for the calibration vary more. UNSURE is the
+# standard deviation of the logarithm of their spread, FAR_OFF the share drawn as strangers.
 UNSURE, FAR_OFF = 0.3, 0.15
 
 
@@ -55,17 +55,21 @@ def ledoit_wolf(scatter: Array, fourth: float, count: float) -> float:
 
 @dataclass(frozen=True)
 class Kindred:
-    """Both covariances, on axes where Phi_w, the covariance within labels, is the identity.
+    """Labels that share two covariances, on axes where Phi_w is the identity.
+
+    Phi_w is the covariance within labels.
 
     Attributes
     ----------
     centre : array of shape (r,)
         c, the mean of the label means.
     axes : array of shape (r, q)
+        The axes, as columns.
     values : array of shape (q,)
         Variances v between labels, on the axes.
     scale : float
-        ``Phi_w = scale (S_w + ridge I)``.
+        ``Phi_w = scale (S_w + ridge I)``, where S_w is the scatter within labels. It is 1 if Phi_w
+        is assumed.
     means : array of shape (C, q)
         Mean of each label's rows, on the axes.
     tail : float
@@ -81,11 +85,11 @@ class Kindred:
 
     @classmethod
     def assumed(cls, sums: LabelSums) -> Kindred:
-        """Assume a covariance within labels, because labels with one row do not show it.
+        """Assume the covariance within labels, which cannot be estimated from one row per label.
 
-        The assumption is the scaled square root of the total covariance: rows of a label vary along
-        the axes on which labels differ, but more evenly. The total covariance is shrunk by the
-        Ledoit-Wolf rule.
+        The assumed covariance is the scaled square root of the total covariance: rows of a label
+        vary along the axes on which labels differ, but more evenly. The total covariance is shrunk
+        by the Ledoit-Wolf rule.
 
         Raises
         ------
@@ -114,7 +118,7 @@ class Kindred:
         """Fit both covariances with one eigendecomposition.
 
         The covariance between labels is shrunk on the axes by the Ledoit-Wolf rule. If labels
-        differ no more than their rows do, it is zero, or an error with `strict`.
+        differ no more than their rows do, this covariance is zero; with `strict`, this is an error.
 
         Raises
         ------
@@ -151,7 +155,7 @@ class Kindred:
 def principal(rows: Array, factor: Array) -> tuple[Array, Array]:
     """Return the variances of centred rows in descending order, and the corresponding axes.
 
-    The axes are columns, orthonormal with respect to the covariance whose Cholesky factor is given.
+    The axes are columns, orthonormal with respect to the matrix whose Cholesky factor is `factor`.
     """
     count, size = rows.shape
     wide = size > count
@@ -196,7 +200,7 @@ class Predictive:
     def draw(self, means: Array, counts: Array, rng: np.random.Generator) -> Array:
         """Draw a new row for each label, with a random spread because Phi_w is only assumed.
 
-        Some rows are drawn as if from strangers, so that the calibration takes no ratio as strong
+        Some rows are drawn as if from strangers, so that the calibration treats no ratio as strong
         evidence against a label.
         """
         noise = rng.standard_normal(means.shape)
@@ -210,7 +214,10 @@ class Predictive:
         return (z * z) @ (1 / (1 + self.values)).astype(z.dtype)
 
     def ratios(self, z: Floats, labels: Places, slope: float = 1.0, offset: float = 0.0) -> Array:
-        """Return calibrated log ratios (n, C) of rows for all labels, in the rows' precision."""
+        """Return calibrated log ratios (n, C) of rows for all labels, in the dtype of the rows.
+
+        The log ratio is multiplied by `slope`, and `offset` is added.
+        """
         outside = slope * energy(self.outside(z), len(self.values), self.tail) + offset
         found: Array = labels.rows(z) @ labels.vectors.T
         part = max(1, CACHE_BYTES // max(found[:1].nbytes, 1))
@@ -258,15 +265,17 @@ class Places:
     Attributes
     ----------
     vectors : array of shape (C, q + U + 1)
-        Weights of a row's coordinates and of their combined squares, and a constant.
+        For each label, the weights of a row's q coordinates and of the U combinations of their
+        squares, and a constant.
     precisions : array of shape (q, U)
-        Weights that combine a row's squared coordinates.
+        Weights that combine a row's squared coordinates. There is one combination for each distinct
+        number of rows per label, or one for each axis if there are fewer axes than such numbers.
     factors : array of shape (C,)
         Smallest value of the product for each label, reached at a square of zero.
     volumes : array of shape (C,)
         Log volume ratio of each label.
     power : float or None
-        Factor that multiplies the logarithm; None with Gaussian tails.
+        Factor that multiplies the product's logarithm; None with Gaussian tails.
     """
 
     vectors: Array
@@ -276,7 +285,10 @@ class Places:
     power: float | None
 
     def rows(self, z: Floats) -> Floats:
-        """Append combined squares and a one to each row, for the product with `vectors`."""
+        """Append combined squares of the coordinates and a one to each row.
+
+        The product of the result with `vectors` then gives the scores.
+        """
         found: Floats = np.empty((len(z), self.vectors.shape[1]), z.dtype)
         found[:, : z.shape[1]], found[:, -1] = z, 1
         np.matmul(z * z, self.precisions, out=found[:, z.shape[1] : -1])
@@ -288,7 +300,7 @@ class Places:
         return replace(self, **{name: getattr(self, name).astype(np.float32) for name in names})
 
     def one(self, place: int) -> Places:
-        """Return only the label at `place`."""
+        """Return an object with only the label at index `place`."""
         here = slice(place, place + 1)
         names = ("vectors", "factors", "volumes")
         return replace(self, **{name: getattr(self, name)[here] for name in names})

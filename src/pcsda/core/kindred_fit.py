@@ -1,7 +1,8 @@
-"""Fitting labels that share two covariances (MATH 18).
+"""Fit labels that share two covariances (MATH 18).
 
-Labels are left out in folds and scored as strangers. These scores, and those of rows left out of
-their own labels, determine the ridge, the tails and the calibration.
+Labels are left out in folds, and their rows are scored as strangers, that is, rows of unknown
+labels. Other rows are left out of labels that stay, and scored for these labels. Both kinds of
+scores determine the ridge, the tails and the calibration.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ MOST_SHRINKAGE = 0.999
 
 @dataclass(frozen=True)
 class Fold:
-    """A bank without some labels, which act as strangers, and without one row of some others.
+    """A model without some labels, which act as strangers, and without one row of other labels.
 
     Attributes
     ----------
@@ -60,16 +61,21 @@ class Fold:
     of_own: Ints
 
     def squares(self) -> tuple[Array, Array]:
-        """Return squared distances: of strangers from the centre, of own rows from their labels."""
+        """Return squared Mahalanobis distances of strangers and of own rows, as two arrays.
+
+        Strangers are measured from the centre, and own rows from their label's posterior mean.
+        """
         law = self.kindred.law
         counts = self.counts[self.of_own]
         apart = self.own - law.expected(self.kindred.means[self.of_own], counts)
         return law.outside(self.z), (apart**2 / law.variances(counts)).sum(axis=1)
 
     def views(self, tail: float, rng: np.random.Generator) -> tuple[Array, Array, Array]:
-        """Return log ratios: of strangers for their best and for random labels, and of own rows.
+        """Return three arrays of log ratios, with degrees of freedom `tail`.
 
-        Own rows are scored for their own labels.
+        The first holds each stranger's highest log ratio for any label. The second holds the log
+        ratios of strangers for random labels. The third holds the log ratio of each row in `own`
+        for its own label.
         """
         law = replace(self.kindred.law, tail=tail)
         labels, width = law.places(self.kindred.means, self.counts), len(law.values)
@@ -94,18 +100,19 @@ class KindredFit:
     best : array of shape (n,)
         Highest score of each stranger's row for any label.
     identity : array of shape (n,)
-        Label of each of these rows.
+        Label of each stranger's row.
     own : array of shape (m,)
         Score of each left-out row for its own label.
     n_met : float
         Number of labels that each stranger was scored against.
     loss : float
         Log-loss, in nats, of a logistic regression that separates the scores of left-out rows from
-        the highest scores of strangers. A threshold must separate these.
+        the highest scores of strangers. A threshold must separate these two kinds of scores.
     pair_loss : float
-        The same for the scores of strangers under random labels, which a verification must
-        separate from those of left-out rows. This loss still distinguishes models when the highest
-        scores of strangers overlap with those of known rows.
+        The same log-loss, but with the scores of strangers for random labels instead of their
+        highest scores. Verification must separate these scores from those of left-out rows. This
+        loss still distinguishes models when the highest scores of strangers overlap with those of
+        left-out rows.
     """
 
     kindred: Kindred
@@ -132,7 +139,8 @@ def fit_kindred(
 ) -> KindredFit:
     """Fit both covariances, and calibrate the scores on left-out labels and rows.
 
-    Labels are left out in folds. Everything but the ridge is fitted without them.
+    Labels are left out in folds. For each fold, everything but the ridge is fitted without the
+    left-out labels.
 
     Parameters
     ----------
@@ -147,7 +155,7 @@ def fit_kindred(
         within labels that best separates left-out rows from strangers. If the spread within labels
         is assumed (:func:`spread_unknown`), a ridge must be given but has no effect.
     ridges : sequence of float, optional
-        The multiples to try: by default `RIDGES`, or only 1 if there are many labels.
+        The multiples of that ridge to try: by default `RIDGES`, or only 1 if there are many labels.
     tails : bool
         Whether to fit the tails to left-out rows; otherwise they are Gaussian.
     steps : function of folds and their number
@@ -210,7 +218,10 @@ def _settled(
 
 
 def _scatters(known: LabelledRows, fold: Ints, n_folds: int) -> tuple[list[Array], float]:
-    """Return each fold's scatter within labels, and the sum of the residuals' fourth powers."""
+    """Return each fold's scatter within labels, and the sum of fourth powers over all folds.
+
+    The fourth powers are those of the lengths of the residuals, rows minus their label means.
+    """
     parts, fourth = [], 0.0
     of_rows = fold[known.owner]
     for number in range(n_folds):
@@ -228,10 +239,10 @@ def _folds(
     ridge: float | None,
     rng: np.random.Generator,
 ) -> Iterator[Fold]:
-    """Leave out each fold of labels in turn, and with it some rows of labels in the next folds.
+    """Leave out each fold of labels in turn, and with it one row of each label in the next folds.
 
-    If `ridge` is None, the covariance within labels is assumed, and the labels' rows are drawn from
-    the model.
+    If `ridge` is None, the covariance within labels is assumed. The rows in `own` are then not
+    left-out rows: the model draws one row for each label that stays.
     """
     n_folds = len(parts)
     of_rows = fold[known.owner]
@@ -256,7 +267,10 @@ def _folds(
 
 
 def _some(rows: Ints, owner: Ints, most: int, rng: np.random.Generator) -> Ints:
-    """Draw at most `most` rows of each label, and at most a fold's share of all strangers' rows."""
+    """Draw some of the given rows, but at most `most` rows of each label.
+
+    The total is at most the share of one fold in `ROWS_OF_STRANGERS`.
+    """
     order = rows[np.lexsort((rng.random(len(rows)), owner[rows]))]
     _, starts, counts = np.unique(owner[order], return_index=True, return_counts=True)
     place = np.arange(len(order)) - np.repeat(starts, counts)
@@ -268,8 +282,9 @@ def _some(rows: Ints, owner: Ints, most: int, rng: np.random.Generator) -> Ints:
 def common_tail(folds: Sequence[Fold], *, with_own: bool = True) -> float:
     """Return the degrees of freedom under which left-out rows are most likely.
 
-    Only the shape of the distribution matters, so distances are divided by their mean. Rows left
-    out of their own labels count too, unless `with_own` is False because the model drew them.
+    Only the shape of the distribution matters, so squared distances are divided by their mean. The
+    rows of strangers count, and with `with_own` also the rows left out of their own labels. Set
+    `with_own` to False if the model drew the latter.
     """
     width = int(np.median([len(one.kindred.values) for one in folds]))
     squares = [one.squares() for one in folds]

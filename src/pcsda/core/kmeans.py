@@ -1,8 +1,8 @@
-"""K-means++ and Lloyd steps, for dense rows or rows known only by their inner products.
+"""K-means++ and Lloyd steps, for dense rows or for rows given only by their inner products.
 
-Both variants draw and stop like scikit-learn's ``KMeans`` and find the same clusters. They omit its
-checks and its loops over rows, so that a small problem takes half the time. For wide rows and for
-kernels, the inner products are known already, and distances need no further products.
+Both variants draw and stop like scikit-learn's ``KMeans`` and find the same clusters. They omit the
+checks and the loops over rows of ``KMeans``, so that a small problem takes half the time. For wide
+rows and for kernels, the inner products are known already, and distances need no further products.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ def lloyd(
 ) -> Clusters | None:
     """Take Lloyd steps from given centres; return None if a cluster loses all its rows.
 
-    Rows should be centred, or near zero, to keep digits. Each step updates the cluster sums only by
-    the rows that changed cluster, which soon are few.
+    Rows should be centred, or near zero, to keep digits. Each step updates the cluster sums using
+    only the rows that changed cluster; after a few steps, these rows are few.
     """
     count, mean = len(centres), rows.mean(axis=0)
     enough = TOLERANCE * float(np.vdot(rows, rows) / rows.size - mean @ mean / len(mean))
@@ -115,7 +115,10 @@ def lloyd(
 
 
 def nearest_centre(rows: Array, centres: Array, coarse: Coarse | None = None) -> Ints:
-    """Return the index of each row's nearest centre; with `coarse`, this takes half the time."""
+    """Return the index of each row's nearest centre.
+
+    If `coarse`, the same rows in float32, is given, the result is the same but takes half the time.
+    """
     half = 0.5 * np.einsum("ij,ij->i", centres, centres)
     nearest = np.empty(len(rows), dtype=np.intp)
 
@@ -129,7 +132,7 @@ def nearest_centre(rows: Array, centres: Array, coarse: Coarse | None = None) ->
 
 @dataclass(frozen=True)
 class Coarse:
-    """Rows in float32, with their lengths, which bound the rounding error of products."""
+    """Rows in float32, with their lengths, which bound the rounding error of inner products."""
 
     rows: NDArray[np.float32]
     lengths: Array
@@ -149,8 +152,9 @@ class Coarse:
 def closest(rows: Array, centres: Array, half: Array, coarse: Coarse | None = None) -> Ints:
     """Return the index of the centre c with the largest ``x'c - half`` for each row x.
 
-    With `coarse` rows, the products are float32. Rows for which rounding leaves more than one
-    possible centre are multiplied again in float64, so that the result is the same.
+    `half` holds half the squared length of each centre. With `coarse` rows, the products are
+    float32. Rows for which rounding leaves more than one possible centre are multiplied again in
+    float64, so that `coarse` does not change the result.
     """
     if coarse is None:
         closeness: Array = rows @ centres.T
@@ -179,9 +183,11 @@ def closest(rows: Array, centres: Array, half: Array, coarse: Coarse | None = No
 def _sums(
     rows: Array, labels: Ints, count: int, weights: Array | None, left: Ints | None = None
 ) -> Array:
-    """Sum the rows of each cluster, and subtract them from the clusters in `left`, if given.
+    """Return the weighted sum of the rows of each cluster.
 
-    A sparse product reads each row once; a dense product would multiply it with every cluster.
+    If `left` is given, it holds the cluster that each row has left, and the row is subtracted from
+    the sum of that cluster. A sparse product reads each row once; a dense product would multiply
+    each row with every cluster.
     """
     weight = np.ones(len(rows)) if weights is None else weights
     each = 1 if left is None else 2
@@ -244,7 +250,8 @@ def kernel_kmeans(
     labels : array of shape (n,)
         A cluster that loses all its rows is dropped from later steps.
     inertia : float
-        Weighted sum of squared distances to the means, without the kernel's diagonal.
+        Weighted sum of the squared distances of the rows from their cluster means, minus the
+        weighted sum of the kernel's diagonal, which is the same for all clusterings.
     """
     labels, each = start, np.arange(len(rows))
     weight = np.ones(len(rows)) if weights is None else weights

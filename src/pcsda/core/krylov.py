@@ -29,7 +29,10 @@ Solve = Callable[[list[Array]], tuple[Array, Sequence[float]]]
 
 
 def pays(size: int, count: int) -> bool:
-    """Return whether so few directions are wanted that a growing basis is faster."""
+    """Return whether :func:`leading` is faster than dense algebra.
+
+    `size` is the dimension of the problem, and `count` the number of directions to find.
+    """
     return size > SMALL and size > FEW * (count + BESIDE)
 
 
@@ -39,10 +42,11 @@ def leading(
     """Find the `count` leading orthonormal directions of a problem, as columns.
 
     The problem combines symmetric forms that are available only as products with blocks of vectors.
-    It is solved in an orthonormal basis that grows block by block from the residual (block Krylov
-    with full reorthogonalisation). Cost: ten to thirty products with ``count + 6`` vectors, or more
-    if many directions are nearly as good as the last one. Returns None if the basis becomes too
-    large before the solution is found.
+    `images` computes these products, and `solve` solves the problem in a small basis. The basis is
+    orthonormal and grows block by block from the residual (block Krylov with full
+    reorthogonalisation). Cost: ten to thirty products with ``count + 6`` vectors, or more if many
+    directions are nearly as good as the last one. Returns None if the basis becomes too large
+    before the solution is found.
 
     The search may start from `near`, the axes of a similar problem, which saves most of the steps.
     A fold starts from the axes for all rows, and the search then stops at the looser tolerance
@@ -99,7 +103,7 @@ def _extended(form: Array, columns: Array) -> Array:
 
 
 def _outside(basis: Array, block: Array) -> Array:
-    """Return orthonormal directions that span the part of a block outside a basis."""
+    """Return orthonormal columns that span the part of `block` orthogonal to `basis`."""
     lengths = np.linalg.norm(block, axis=0)
     block = block / np.where(lengths > 0, lengths, 1.0)
     for _ in range(2):  # a single pass would leave rounding errors
@@ -114,7 +118,10 @@ def _outside(basis: Array, block: Array) -> Array:
 def top_eigenvectors(
     product: Callable[[Array], Array], size: int, count: int, near: Array | None = None
 ) -> Array | None:
-    """Find the leading eigenvectors of a symmetric matrix, given its product with blocks."""
+    """Find the `count` leading eigenvectors of a symmetric matrix, as :func:`leading` does.
+
+    `product` returns the product of the matrix with a block of vectors.
+    """
 
     def solve(forms: list[Array]) -> tuple[Array, Sequence[float]]:
         return linalg.top_eigenvectors(forms[0], min(count + BESIDE, len(forms[0]))), [1.0]
