@@ -196,7 +196,8 @@ class LabelledRows:
     def some(self, labels: Ints, turn: int) -> Ints:
         """Return the number of one row for each given label that has at least two rows.
 
-        Each value of `turn` chooses the next row of a label, and starts over after the last row.
+        The row at position `turn` within the label is chosen. Positions start over after the last
+        row.
         """
         order = np.argsort(self.owner, kind="stable")
         sizes = self.counts.astype(np.intp)

@@ -153,7 +153,7 @@ def left_out_squares(negative: Spread, centres: Array, left: LeftOut) -> tuple[I
     """Return the row numbers of the scored negatives, and their squared Mahalanobis distances.
 
     Each distance is from the mean of the negative's subclass, computed without the negative itself.
-    For a negative that is alone in its subclass, it is the distance from the nearest other centre.
+    For a negative that is alone in its subclass, the distance is from the nearest other centre.
     """
     known = np.flatnonzero((left.groups > 0) & left.known)
     share = left.mass[known] / negative.strength

@@ -55,13 +55,17 @@ class TooFewRowsError(ValueError):
 def block_rows(width: int) -> int:
     """Return the number of float64 rows of `width` columns in one block.
 
-    A block has at least four rows per column, so that summing the D x D products stays cheap.
+    A block has at least four rows per column, so that adding up one matrix of products per block,
+    of shape (width, width), stays cheap.
     """
     return max(BLOCK_BYTES // (8 * max(width, 1)), 4 * width)
 
 
 def cache_rows(width: int) -> int:
-    """Return the number of float64 rows that fit in the cache, if no D x D products are summed."""
+    """Return the number of float64 rows of `width` columns that fit in the cache.
+
+    Use it where no matrix of products is added up per block; otherwise see :func:`block_rows`.
+    """
     return max(BLOCK_BYTES // (8 * max(width, 1)), 64)
 
 
@@ -200,7 +204,7 @@ def cholesky_in_place(matrix: Array, ridge: float) -> Array:
 
 
 def triangular_inverse(factor: Array) -> Array:
-    """Return the inverse of a lower triangular matrix in ``D^3/3`` operations, mostly products."""
+    """Return the inverse of a lower triangular matrix by ``D^3/3`` operations, mostly products."""
     size = len(factor)
     if size <= 128:  # too small for BLAS threads
         # LAPACK reads rows in C order as the transpose.

@@ -163,7 +163,7 @@ class LeftOut:
 
     @classmethod
     def blank(cls, groups: Ints, weights: Array | None, counts: Array, width: int) -> LeftOut:
-        """Allocate coordinates and residuals, to be filled block by block."""
+        """Create left-out rows with zeros as coordinates and residuals, to be filled in later."""
         shape = (len(groups), width)
         plain = height = None
         if counts[0] < FEW_POSITIVES:
@@ -212,8 +212,8 @@ class LeftOut:
     def evidence(self) -> Array:
         """Weight of each row as evidence.
 
-        The weights of a block's rows are divided by their number, so that a whole block counts as
-        much as its average row.
+        The weight of a row is divided by the number of rows in its block, so that a whole block
+        counts as much as its average row.
         """
         if self.together is None:
             return self.mass
@@ -221,7 +221,7 @@ class LeftOut:
         return self.mass / np.bincount(block)[block]
 
     def spread(self, values: Array, n_rows: int) -> Array:
-        """Expand values of the left-out rows to all `n_rows` rows, with NaN for the others."""
+        """Expand values of the left-out rows to all `n_rows` training rows, with NaN elsewhere."""
         if self.rows is None:
             return values
         full = np.full(n_rows, np.nan)
@@ -292,8 +292,8 @@ def left_out(
 ) -> LeftOut:
     """Project each row onto the axes of the model fitted without that row.
 
-    If the scatter is singular without a row, the row is not `known`, and its coordinates are not
-    those of a left-out row.
+    If the scatter is singular without a row, the row is not `known`, and its coordinates must not
+    be used.
 
     Parameters
     ----------
@@ -355,7 +355,7 @@ def left_out(
 
 @dataclass(frozen=True)
 class Leaver:
-    """Results of a fit from which its rows can be left out, one block of rows at a time.
+    """Results of a fit that are needed to project training rows with models fitted without them.
 
     Attributes
     ----------
@@ -471,7 +471,7 @@ class Leaver:
         """Return the arguments of :func:`_whiten` in float32: means, inverse, columns and turn.
 
         The columns are rotated to unit variance; otherwise the rounding error of strong directions
-        would swamp weak ones.
+        would swamp the weak directions.
         """
         values, vectors = linalg.eigh_descending(self.gram)
         roots = np.sqrt(values[: linalg.numerical_rank(values, len(values))])

@@ -196,7 +196,7 @@ class SharedRows:
         return lengths
 
     def _ready(self) -> HeldSample | None:
-        """Return the results for the current sample, or those held before if there are none."""
+        """Return the results for the current sample if computed, or else those held earlier."""
         if "norms" in self.__dict__:
             return HeldSample(self.sample, self.sample_rows, self.norms)
         return self.held

@@ -73,7 +73,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class Strangers:
-    """Views of rows as strangers, that is, under labels fitted without these rows.
+    """Views (log density ratios) of rows under labels that were fitted without these rows.
 
     Attributes
     ----------

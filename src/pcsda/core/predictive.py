@@ -83,7 +83,7 @@ def with_pseudo_positives(
 
 
 def with_strays(views: Array, positive: Mask, weight: Array) -> tuple[Array, Mask, Array]:
-    """Add the negatives as positives with a small weight, if positives are few."""
+    """Add the negatives again, as positives with a small weight, if there are few positives."""
     count = float(weight[positive].sum())
     if count >= FEW_POSITIVES:
         return views, positive, weight

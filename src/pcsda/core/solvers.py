@@ -109,8 +109,8 @@ def ordered(directions: Array, values: Array, size: int, factor: Array | None = 
 def count_apart(directions: Array, means: Array) -> int:
     """Count the leading directions along which the group means differ by more than rounding.
 
-    Distances are computed from the means themselves. If a direction combines others that nearly
-    cancel, its eigenvalue may be only rounding.
+    The distances are computed from the means themselves, because an eigenvalue may be only rounding
+    if its direction combines others that nearly cancel.
     """
     moved = (means[1:] - means[0]) @ directions
     values = np.einsum("ij,ij->j", moved, moved)
@@ -212,8 +212,7 @@ def spectral(scatter: GroupScatter, ridge: float) -> Projection:
     best directions in the span of W. The subspace equals that of :func:`cholesky`. With ridge 0 the
     regression is the paper's ``W = (X')^+ V``, which also solves singular problems. If the
     regression fits V without error, the criterion is infinite and the directions keep the order
-    of V.
-    Cost: ``D^3/3 + 2 D^2 K`` (ridge 0: about ``9 D^3``).
+    of V. Cost: ``D^3/3 + 2 D^2 K`` (ridge 0: about ``9 D^3``).
     """
     size = scatter.means.shape[1]
     delta, counts = scatter.delta, scatter.counts
@@ -255,7 +254,7 @@ def lsqr(
 ) -> Projection:
     """Solve PCSDA by iterative least squares, for sparse and very wide data (MATH 5).
 
-    Problem: the same as for :func:`spectral`, using only products with X and X'. X stays sparse,
+    Problem: the same as for :func:`spectral`. Only products with X and X' are used: X stays sparse,
     and no D x D or N x N matrix is formed. Columns are scaled to equal norm, including the ridge,
     so that their units do not matter. Cost: about 2 K products with X per LSMR iteration; the
     number of iterations grows with the condition number of the problem. Warns if the iterations do

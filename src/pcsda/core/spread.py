@@ -67,7 +67,7 @@ def _underflow(spread: float) -> str:
 def require_squares(X: Floats) -> None:
     """Raise OverflowingSquares if the squares of the rows may overflow.
 
-    Call it before any statistics are computed from the rows.
+    This must be checked before any statistics are computed from the rows.
     """
     if max(float(X.max()), -float(X.min())) > LARGEST_NUMBER:
         raise OverflowingSquares
@@ -131,7 +131,7 @@ def singular_scatter(width: int, regularization: float) -> TooFewRowsError:
 
 @contextmanager
 def naming_the_ridge(width: int, regularization: float) -> Iterator[None]:
-    """Replace a SingularMatrixError by an error that names the regularization to raise."""
+    """Replace a SingularMatrixError by an error that advises a larger regularization."""
     try:
         yield
     except SingularMatrixError as error:

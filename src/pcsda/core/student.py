@@ -55,7 +55,7 @@ def energy(square: Array, width: Any, tail: float, out: Array | None = None) -> 
     For a Gaussian, the energy is half the square. For a Student t distribution with `tail` degrees
     of freedom and the same covariance, it grows like the logarithm of the square. The constant
     depends only on `tail` and on `width`, the number of axes, so it cancels between the two
-    classes. The result is stored in the array `out` if given, which may be `square` itself.
+    classes. If `out` is given, the result is stored in that array, which may be `square` itself.
     """
     if isinf(tail):
         return np.multiply(0.5, square, out=out)

@@ -92,7 +92,7 @@ class Subspace:
         )
 
     def project(self, rows: Any) -> Array:
-        """Project float64 rows, sparse or dense, or rows of kernel values."""
+        """Project rows onto the axes: float64 rows, sparse or dense, or rows of kernel values."""
         if self.means is None or sparse.issparse(rows):
             z: Array = rows @ self.coefficients - self.origin
             return z
@@ -227,9 +227,9 @@ class Solution:
 class Axes:
     """Rotation of a solution to its axes.
 
-    `turn` is the rotation (K, d) to the axes that are kept, and `values` holds the eigenvalues of
-    these axes. `rank` is the number of all axes of the problem, and `every` is the rotation (K,
-    rank) to all of them.
+    `turn` is the rotation, of shape (K, d), to the axes that are kept, and `values` holds the
+    eigenvalues of these axes. `rank` is the number of all axes of the problem, and `every` is the
+    rotation, of shape (K, rank), to all of them.
     """
 
     turn: Array

@@ -118,13 +118,14 @@ def _written(rate: float) -> str:
 class Tail:
     """Scores of one class, with the sign chosen so that high scores are errors.
 
-    The rate of a value is the share of rows whose scores reach it, and is found by counting. Among
-    the highest scores, an exponential distribution of the excesses replaces the count. The tails of
-    a log-likelihood ratio decay at least as fast as an exponential, and an order statistic of few
-    rows would be noisy. If identities are known, the rate also allows for the uncertainty of the
-    mean excess: averaged over the posterior of the mean, the exponential distribution becomes a
-    Pareto distribution. Without this allowance, a threshold chosen for a small rate would, on
-    average, be exceeded by new rows more often than at that rate.
+    The rate of a value is the share of rows whose scores reach the value. It is found by counting,
+    except among the highest scores, called the tail. There, the excesses of the scores over the
+    start of the tail are described by an exponential distribution. The tails of a log-likelihood
+    ratio decay at least as fast as an exponential, and an order statistic of few rows would be
+    noisy. If identities are known, the rate also allows for the uncertainty of the mean excess:
+    averaged over the posterior of the mean, the exponential distribution becomes a Pareto
+    distribution. Without this allowance, a threshold chosen for a small rate would, on average, be
+    exceeded by new rows more often than at that rate.
 
     Attributes
     ----------

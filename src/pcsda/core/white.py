@@ -100,8 +100,8 @@ class WhiteFactor:
 
         `white` holds the means of the whitened rows, and `means` the means of the rows minus the
         origin. If the group means, or a left-out row, account for nearly all of the scatter in some
-        direction, the remainder is rounding. Then the scatter within these groups is factorised
-        separately.
+        direction, what remains of the scatter is rounding. Then the scatter within these groups is
+        factorised separately.
         """
         means = means + self.origin
         require_apart(means, self.variance)
@@ -150,8 +150,8 @@ class WhiteFactor:
     def _updated(self, X: Floats, rows: Array, moved: Array, sign: float) -> WhiteFactor:
         """Whiten the rows again after rows were added or removed.
 
-        `rows` holds the remaining rows, and `moved` the added or removed rows, all whitened as
-        before the update. `sign` is 1 if rows were added, and -1 if they were removed.
+        `rows` holds all rows after the change, and `moved` the added or removed rows. Both are
+        whitened as before the change. `sign` is 1 if rows were added, and -1 if they were removed.
         """
         back, axes, change = updated_back(self.back, moved, sign)
         return replace(self, X=X, rows=rows + ((rows @ axes.T) * change) @ axes, back=back)
@@ -264,7 +264,7 @@ def whiten(
     weights: Array | None = None,
     ridges: list[float] | None = None,
 ) -> Iterator[WhiteFactor]:
-    """Whiten the rows with each ridge, and yield one factor per ridge.
+    """Whiten the rows with each ridge, and yield one :class:`WhiteFactor` per ridge.
 
     If `ridges` is given, its values are used as they are, not scaled to the data. Each ridge takes
     ``N D^2 + D^3/3`` operations for its own Cholesky factor. More than two ridges share one
