@@ -16,9 +16,10 @@ ENOUGH_REPEATED = 10
 
 
 def spread_unknown(counts: Array | Ints) -> bool:
-    """Return whether so few labels have two rows that the spread within labels is unknown.
+    """Return whether too few labels have two rows or more to estimate the spread within labels.
 
-    If enough labels have two rows, all labels share the spread of these, whatever their number.
+    `ENOUGH_REPEATED` such labels are enough, or fewer if most labels have two rows. All labels then
+    share the spread estimated from these labels.
     """
     return bool(np.median(counts) < 2 and np.sum(counts > 1) < ENOUGH_REPEATED)
 
@@ -30,6 +31,7 @@ class LabelSums:
     Attributes
     ----------
     counts : array of shape (C,)
+        Number of rows of each label.
     means : array of shape (C, r)
     scatter : array of shape (r, r)
         Scatter of the rows about their label means.
@@ -44,7 +46,10 @@ class LabelSums:
 
     @classmethod
     def of(cls, rows: Floats, owner: Ints) -> LabelSums:
-        """Compute the statistics of rows; an owner of -1 marks a background row."""
+        """Compute the statistics of rows.
+
+        `owner` holds the label number of each row, or -1 for a background row.
+        """
         known = LabelledRows.of(rows, owner)
         apart = known.residuals(np.arange(len(known.rows)))
         return cls(known.counts, known.means, apart.T @ apart, known.others)
@@ -56,7 +61,7 @@ class LabelSums:
 
     @property
     def single(self) -> bool:
-        """Whether the spread within labels must be assumed; see :func:`spread_unknown`."""
+        """Whether the spread within labels cannot be estimated; see :func:`spread_unknown`."""
         return spread_unknown(self.counts)
 
     @property
@@ -66,12 +71,19 @@ class LabelSums:
 
     @property
     def noise(self) -> float:
-        """Mean of 1/n over labels and background rows: a mean's variance relative to a row's."""
+        """Variance of a label's mean relative to the variance of one row, averaged over labels.
+
+        It is the mean of 1/n, where n is the number of rows of a label. A background row counts as
+        a label with one row.
+        """
         count = len(self.counts) + len(self.others)
         return (float((1 / self.counts).sum()) + len(self.others)) / count
 
     def placed(self, places: Sequence[int | None]) -> LabelSums:
-        """Reorder the labels, given the old position of each; None adds a label without rows."""
+        """Reorder the labels and add new labels without rows.
+
+        `places` holds the old position of each label, or None for a new label.
+        """
         if places == list(range(len(self.counts))):
             return self
         old = np.array([-1 if place is None else place for place in places])
@@ -80,7 +92,7 @@ class LabelSums:
         return replace(self, counts=counts, means=means)
 
     def with_rows(self, place: int, rows: Floats) -> LabelSums:
-        """Add rows to a label."""
+        """Add rows to the label at position `place`."""
         counts, means = self.counts.copy(), self.means.copy()
         exact, count = rows.astype(np.float64), self.counts[place]
         mean = exact.mean(axis=0)
@@ -92,14 +104,17 @@ class LabelSums:
         return replace(self, counts=counts, means=means, scatter=self.scatter + apart.T @ apart)
 
     def without(self, place: int, rows: Floats) -> LabelSums:
-        """Remove a label, given its rows."""
+        """Remove the label at position `place`; `rows` holds all rows of the label."""
         apart = rows - self.means[place]
         left = np.arange(len(self.counts)) != place
         scatter = self.scatter - apart.T @ apart
         return replace(self, counts=self.counts[left], means=self.means[left], scatter=scatter)
 
     def some(self, labels: Ints) -> LabelSums:
-        """Keep only the given labels; the scatter must already cover only these labels."""
+        """Keep only the counts and means of the given labels.
+
+        The scatter is not changed, so it must already cover only the rows of these labels.
+        """
         return replace(self, counts=self.counts[labels], means=self.means[labels])
 
     def with_others(self, rows: Floats) -> LabelSums:
@@ -112,7 +127,8 @@ class LabelSums:
         Raises
         ------
         SingularMatrixError
-            If no label has two rows, or all rows are equal within each label.
+            If no label has two rows, if there are fewer than three labels, or if all rows are equal
+            within each label.
         """
         if self.free <= 0 or len(self.counts) < 3:
             raise SingularMatrixError(
@@ -134,9 +150,10 @@ class LabelledRows:
     owner : array of shape (N,)
         Label of each row.
     counts : array of shape (C,)
+        Number of rows of each label.
     means : array of shape (C, r)
     others : array of shape (B, r)
-        Background rows.
+        Background rows, which belong to no label.
     """
 
     rows: Floats
@@ -147,7 +164,10 @@ class LabelledRows:
 
     @classmethod
     def of(cls, rows: Floats, owner: Ints) -> LabelledRows:
-        """Group rows by label and compute the means; an owner of -1 marks a background row."""
+        """Group rows by label and compute the mean of each label.
+
+        `owner` holds the label number of each row, or -1 for a background row.
+        """
         others = np.zeros((0, rows.shape[1]))
         if np.any(owner < 0):
             others = rows[owner < 0].astype(np.float64)
@@ -160,9 +180,10 @@ class LabelledRows:
         return self.rows[chosen] - self.means[self.owner[chosen]]
 
     def without(self, chosen: Ints, scatter: Array) -> LabelSums:
-        """Return the statistics without the chosen rows, at most one per label.
+        """Return the statistics without the chosen rows.
 
-        `scatter` is the scatter within labels with these rows.
+        At most one row of each label may be chosen. `scatter` is the scatter within labels of all
+        rows, including the chosen ones.
         """
         apart, of_own = self.residuals(chosen), self.owner[chosen]
         size = self.counts[of_own][:, None]
@@ -173,7 +194,11 @@ class LabelledRows:
         return LabelSums(counts, means, scatter - weighted.T @ weighted, self.others)
 
     def some(self, labels: Ints, turn: int) -> Ints:
-        """Choose one row of each label that has at least two; each `turn` gives another row."""
+        """Return the number of one row for each given label that has at least two rows.
+
+        The row at position `turn` within the label is chosen. Positions start over after the last
+        row.
+        """
         order = np.argsort(self.owner, kind="stable")
         sizes = self.counts.astype(np.intp)
         starts = np.cumsum(sizes) - sizes

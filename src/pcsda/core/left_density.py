@@ -33,7 +33,7 @@ class Spread:
     white : array of shape (d, d)
         Lower triangular matrix that whitens the covariance.
     strength : float
-        Number of samples behind the covariance, including the strength of the prior.
+        Number of samples from which the covariance is estimated, plus the strength of the prior.
     tail : float
         Degrees of freedom; infinite for a Gaussian.
     """
@@ -51,11 +51,13 @@ class Spread:
     def log_density_without(
         self, offsets: Array, rows: Array, mass: Array, divisor: float | None = None
     ) -> Array:
-        """Return the log density at offsets (n, s, C, d), with the residuals `rows` left out.
+        """Return the log density at `offsets`, with each block of rows removed from the covariance.
 
-        `rows` has shape (n, s, d): for each of n blocks, its s rows are removed from the
-        covariance. `mass` is the weight of each row, zero if the row belongs to the other class.
-        `divisor` is the strength after removal; by default, the strength minus the block's weight.
+        `rows` has shape (n, s, d) and holds the residuals of the s rows in each of n blocks.
+        `offsets` has shape (n, s, C, d) and holds the offsets of the same rows from C centres.
+        `mass` is the weight of each row, or zero for a row of the other class, which is not
+        removed. `divisor` is the strength after removal. By default, it is the strength minus the
+        weight of the block.
         """
         scaled = (rows @ self.white.T) * np.sqrt(mass / self.strength)[..., None]
         values, vectors = np.linalg.eigh(np.eye(rows.shape[1]) - scaled @ scaled.swapaxes(1, 2))
@@ -82,9 +84,9 @@ def log_ratio(
     left: LeftOut,
     counts: Array | None,
 ) -> Array:
-    """Return the log density ratio of each left-out row.
+    """Return the log of the positive density over the negative density at each left-out row.
 
-    For a negative, the mean and weight of its own subclass are those without the row; the other
+    For a negative, the mean and weight of its own subclass are computed without the row. All other
     subclasses keep the means and weights of the full fit.
 
     Parameters
@@ -94,8 +96,8 @@ def log_ratio(
     log_weights : array of shape (C,)
     left : LeftOut
     counts : array of shape (K + 1,) or None
-        Group sizes, or None if the centres are not the subclass means. Then no centre depends on
-        the row, and the divisor of the negative covariance is fixed.
+        Group sizes. None means that the centres are not the subclass means. Then no centre depends
+        on the left-out row, and the divisor of the negative covariance is fixed.
     """
     inside = log_inside(positive, left)
     if counts is not None:
@@ -133,8 +135,8 @@ def about_all(left: LeftOut) -> LeftOut:
 
     The coordinates of a block are relative to the positive mean without that block, but the centres
     are relative to the mean of all positives. The two means differ by the weighted sum of the
-    block's positive residuals over the total weight. If this were ignored, left-out positives would
-    seem farther from the centres than they are.
+    block's positive residuals, divided by the total weight. Without this shift, left-out positives
+    would seem farther from the centres than they are.
     """
     own = np.flatnonzero((left.groups == 0) & left.known)
     if len(own) == 0:
@@ -148,10 +150,10 @@ def about_all(left: LeftOut) -> LeftOut:
 
 
 def left_out_squares(negative: Spread, centres: Array, left: LeftOut) -> tuple[Ints, Array]:
-    """Return the numbers of the scored negatives, and their squared Mahalanobis distances.
+    """Return the row numbers of the scored negatives, and their squared Mahalanobis distances.
 
-    Each distance is from the mean of the negative's subclass without the negative. A negative that
-    is alone in its subclass is compared with the nearest other centre.
+    Each distance is from the mean of the negative's subclass, computed without the negative itself.
+    For a negative that is alone in its subclass, the distance is from the nearest other centre.
     """
     known = np.flatnonzero((left.groups > 0) & left.known)
     share = left.mass[known] / negative.strength
@@ -191,13 +193,13 @@ class Remaining:
 
 
 def remaining_positives(positive: Spread, left: LeftOut) -> Remaining | None:
-    """Estimate the positive class without each block, if there are few positives, or return None.
+    """Estimate the positive class without each block of rows, or return None if positives are many.
 
-    The left-out residual of a positive is taken from the mean of the other positives, so it depends
-    on all of them. With few positives, the other residuals nearly reveal the one left out: of three
-    residuals, each is minus the sum of the other two. So leaving out a positive must also change
-    the other residuals, and the shrinkage target, which is the covariance of all left-out rows. If
-    rows are left out one by one, each positive is a block.
+    The left-out residual of a positive is its offset from the mean of the other positives, so it
+    depends on all of them. With few positives, the other residuals nearly reveal the one left out:
+    of three residuals, each is minus the sum of the other two. So leaving out a positive must also
+    change the other residuals, and the shrinkage target, which is the covariance of all left-out
+    rows. If rows are left out one by one, each positive is a block.
     """
     own = np.flatnonzero((left.groups == 0) & left.known)
     if not 0 < len(own) <= FEW_POSITIVE_ROWS:
@@ -216,9 +218,10 @@ def remaining_positives(positive: Spread, left: LeftOut) -> Remaining | None:
 
 
 def _blocks_of(left: LeftOut, own: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return all rows of the blocks that contain rows `own`, their blocks, and the blocks of `own`.
+    """Find the blocks that contain the rows `own`.
 
-    If rows are left out one by one, each row is a block.
+    Returns the numbers of all rows in these blocks, the block of each of these rows, and the block
+    of each row in `own`. If rows are left out one by one, each row is a block.
     """
     if left.together is None:
         each = np.arange(len(own))
@@ -229,7 +232,11 @@ def _blocks_of(left: LeftOut, own: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def _inside_few(positive: Spread, left: LeftOut, rest: Remaining) -> Array:
-    """Return log densities under the positive class; `rest` is the class without each block."""
+    """Return log densities of left-out rows under the positive class, if positives are few.
+
+    A row in one of the blocks of `rest` is evaluated under the class without that block. All other
+    rows are evaluated under the full class.
+    """
     white, width = positive.white, len(positive.white)
     result = positive.log_density(left.coordinates)
     values, vectors = np.linalg.eigh(rest.covariances)
@@ -253,8 +260,8 @@ def _residuals_without(
     Row j of block b has the residual ``z_j = x_j - m_b``, where m_b is the mean without block b. In
     the model without block B, the residual is ``x_j - m_Bb``, where m_Bb is the mean without both
     blocks: ``z_j + ((1 - w_B / W) u_B + (w_B / W) u_b) / (W - w_B - w_b)``. Here w_b is the weight
-    of a block, W the total weight, and u_b the weighted sum of a block's residuals. Rows of B, and
-    rows that would be alone, have no mass.
+    of a block, W the total weight, and u_b the weighted sum of a block's residuals. Rows of B get
+    zero mass, and so do rows without any positive outside the two blocks.
 
     Parameters
     ----------
@@ -286,7 +293,7 @@ def _residuals_without(
 
 
 def _by_block(score: Callable[[Ints], Array], left: LeftOut) -> Array:
-    """Score all rows, processing blocks of equal size together."""
+    """Apply `score` to the positions of all left-out rows, in stacks of equally large blocks."""
     assert left.together is not None
     result = np.empty(len(left.groups))
     for places in stacks_of(left.together):
@@ -295,7 +302,7 @@ def _by_block(score: Callable[[Ints], Array], left: LeftOut) -> Array:
 
 
 def _blocks_inside(positive: Spread, left: LeftOut, places: Ints) -> Array:
-    """Return log densities under the positive class without each row's block."""
+    """Return log densities of the rows at `places` under the positive class without their block."""
     own = (left.groups[places] == 0) & left.known[places]
     rows = left.coordinates[places]
     leaving = np.where(own[:, :, None], rows, 0.0), np.where(own, left.mass[places], 0.0)
@@ -310,7 +317,7 @@ def _blocks_outside(
     places: Ints,
     counts: Array | None,
 ) -> Array:
-    """Return log densities under the negative class without each row's block."""
+    """Return log densities of the rows at `places` under the negative class without their block."""
     groups, residuals = left.groups[places], left.residuals[places]
     own = (groups > 0) & left.known[places]
     leaving = np.where(own[:, :, None], residuals, 0.0), np.where(own, left.mass[places], 0.0)
@@ -331,7 +338,10 @@ def _blocks_outside(
 
 
 def _inside(positive: Spread, left: LeftOut) -> Array:
-    """Return log densities under the positive class, each positive left out of its covariance."""
+    """Return log densities of left-out rows under the positive class.
+
+    For a positive, the row itself is removed from the covariance.
+    """
     white = positive.white
     # One row per axis, so that factors of the samples are contiguous in memory.
     whitened = white @ left.coordinates.T
@@ -348,7 +358,10 @@ def _inside(positive: Spread, left: LeftOut) -> Array:
 def _outside(
     negative: Spread, centres: Array, log_weights: Array, left: LeftOut, counts: Array | None
 ) -> Array:
-    """Return log densities under the negative class, each negative left out of its covariance."""
+    """Return log densities of left-out rows under the negative class.
+
+    For a negative, the row itself is removed from the covariance.
+    """
     white, width, groups = negative.white, len(negative.white), left.groups
     at_centres, at_rows = centres @ white.T, white @ left.coordinates.T
     own = white @ left.residuals.T

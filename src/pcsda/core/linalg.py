@@ -55,13 +55,17 @@ class TooFewRowsError(ValueError):
 def block_rows(width: int) -> int:
     """Return the number of float64 rows of `width` columns in one block.
 
-    A block has at least four rows per column, so that summing the D x D products stays cheap.
+    A block has at least four rows per column, so that adding up one matrix of products per block,
+    of shape (width, width), stays cheap.
     """
     return max(BLOCK_BYTES // (8 * max(width, 1)), 4 * width)
 
 
 def cache_rows(width: int) -> int:
-    """Return the number of float64 rows that fit in the cache, if no D x D products are summed."""
+    """Return the number of float64 rows of `width` columns that fit in the cache.
+
+    Use it where no matrix of products is added up per block; otherwise see :func:`block_rows`.
+    """
     return max(BLOCK_BYTES // (8 * max(width, 1)), 64)
 
 
@@ -70,14 +74,14 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController().select(user_api="blas")
 
 
-# Number of threads that share narrow rows while BLAS is limited to one.
+# Number of threads among which narrow rows are divided while BLAS is limited to one.
 _row_threads: ContextVar[int | None] = ContextVar("row_threads", default=None)
 # Whether BLAS is already limited to one thread; limiting it again takes as long as a small product.
 _held: ContextVar[bool] = ContextVar("held", default=False)
 
 
 def _threads() -> int:
-    """Return the number of threads that share rows: as many as BLAS uses when it is not limited."""
+    """Return the number of threads among which rows are divided: as many as BLAS would use."""
     known = _row_threads.get()
     return known or max((library["num_threads"] for library in _blas().info()), default=1)
 
@@ -94,10 +98,10 @@ if hasattr(os, "register_at_fork"):  # no thread survives in a forked child
 
 @contextmanager
 def narrow_fit(width: int) -> Iterator[None]:
-    """Limit BLAS to one thread while narrow rows are fitted; `over_rows` uses threads instead.
+    """Limit BLAS to one thread while rows of at most NARROW columns are fitted.
 
-    Small products would wake BLAS threads, which then spin and take cores away from the threads of
-    `over_rows`.
+    `over_rows` divides such rows among its own threads. Without the limit, small products would
+    wake BLAS threads, which then spin and take cores away from the threads of `over_rows`.
     """
     if width > NARROW:
         yield
@@ -169,7 +173,7 @@ def in_threads(work: Callable[[Item], object], items: Iterable[Item]) -> None:
 
 
 def cholesky(matrix: Array, ridge: float = 0.0) -> Array:
-    """Return the lower Cholesky factor of ``matrix + ridge * I``; `matrix` is not changed.
+    """Return the lower Cholesky factor of ``matrix + ridge * I`` without changing `matrix`.
 
     Raises
     ------
@@ -200,7 +204,7 @@ def cholesky_in_place(matrix: Array, ridge: float) -> Array:
 
 
 def triangular_inverse(factor: Array) -> Array:
-    """Return the inverse of a lower triangular matrix in ``D^3/3`` operations, mostly products."""
+    """Return the inverse of a lower triangular matrix by ``D^3/3`` operations, mostly products."""
     size = len(factor)
     if size <= 128:  # too small for BLAS threads
         # LAPACK reads rows in C order as the transpose.
@@ -216,10 +220,10 @@ def triangular_inverse(factor: Array) -> Array:
 def whitened_square_norms(
     rows: Floats, inverse_factor: Floats, columns: Floats
 ) -> tuple[Array, Floats]:
-    """Return ``r' (L L')^-1 r`` for each row r, given ``L^-1``, together with ``rows @ columns``.
+    """Return ``r' (L L')^-1 r`` for each row r, and the products ``rows @ columns``.
 
-    A product with ``L^-1`` is two to three times as fast as a triangular solve with many right-hand
-    sides, and accurate enough for norms.
+    `inverse_factor` is ``L^-1``. A product with ``L^-1`` is two to three times as fast as a
+    triangular solve with many right-hand sides, and accurate enough for norms.
     """
     norms = np.zeros(len(rows))
     width = max(72, len(inverse_factor) // 8)
@@ -237,7 +241,10 @@ def whitened_square_norms(
 
 
 def lower_solve(factor: Array, right: Array, *, transposed: bool = False) -> Array:
-    """Solve with a lower triangular factor, or with its transpose."""
+    """Solve ``factor @ x = right`` for a lower triangular factor.
+
+    If `transposed`, solve ``factor.T @ x = right`` instead.
+    """
     if right.size == 0:
         return np.zeros_like(right)
     # LAPACK reads rows in C order as the transpose. SciPy's wrapper is slower than a small solve.
@@ -333,17 +340,18 @@ def row_floor(X: Floats, tol: float) -> float:
 
 
 def row_basis(X: Floats, floor: float) -> tuple[Array, Ints, Array]:
-    """Build an orthonormal basis of the rows' span; each step adds the row farthest from the span.
+    """Build an orthonormal basis of the span of the rows.
 
-    Stops when the squared distances of all rows from the span are at most `floor`. A pivoted
-    Cholesky factorisation of ``X X'`` has the same pivots, but inner products keep only half of the
-    digits. Cost: ``2 N D min(N, D)``.
+    Each step adds the row that is farthest from the span so far, until the squared distances of all
+    rows from the span are at most `floor`. A pivoted Cholesky factorisation of ``X X'`` has the
+    same pivots, but inner products keep only half of the digits. Cost: ``2 N D min(N, D)``.
 
     Returns
     -------
     basis : array of shape (D, rank)
         ``X @ basis`` has the inner products of X.
     pivots : array of shape (rank,)
+        Numbers of the added rows, in the order of the steps.
     factor : array of shape (rank, rank)
         ``X[pivots] @ basis``, lower triangular.
     """
@@ -370,6 +378,7 @@ def pivoted_cholesky(matrix: Array, floor: float, largest: float) -> tuple[Array
     factor : array of shape (N, rank)
         ``matrix[order][:, order]`` is ``factor @ factor.T`` up to the remainder.
     order : array of shape (N,)
+        Row numbers, pivots first.
     pivots : array of shape (rank,)
         The first `rank` entries of `order`.
     """
@@ -395,7 +404,8 @@ def _is_indefinite(
 
     The remainder of a semi-definite matrix has no negative diagonal entry, and its product with a
     vector of signs satisfies the Cauchy-Schwarz inequality. LAPACK leaves the matrix intact above
-    the diagonal, so it is read from there.
+    the diagonal of `packed`, so the matrix is read from there. `slack` is the allowed rounding
+    error.
     """
     left = diagonal[order] - np.einsum("ij,ij->i", factor, factor)
     signs = np.random.default_rng(0).choice([-1.0, 1.0], len(diagonal))
@@ -408,17 +418,23 @@ def _is_indefinite(
 
 
 def pivot_floor(tol: float, size: int, largest: float) -> float:
-    """Return the size up to which pivots are dropped: `tol` or rounding, relative to `largest`."""
+    """Return the size up to which pivots are dropped.
+
+    It is ``tol * largest``, or the rounding error of a matrix with `size` rows if that is larger.
+    """
     return max(tol, float(np.finfo(np.float64).eps) * size) * largest
 
 
 def feature_factor(matrix: Array, tol: float) -> tuple[Array, Ints, Array, float]:
-    """Compute exact feature vectors for the rows of a kernel matrix, and overwrite the matrix.
+    """Compute feature vectors whose inner products are the entries of a kernel matrix.
+
+    The kernel matrix is overwritten.
 
     Returns
     -------
     features : array of shape (N, rank)
     pivots : array of shape (rank,)
+        Numbers of the pivot rows.
     factor : array of shape (rank, rank)
         Features of the pivot rows, lower triangular.
     floor : float

@@ -65,9 +65,10 @@ def fit_logistic(
 class _Problem:
     """Penalised cross-entropy as a function of slopes and level, on standardised scores.
 
-    `sign` is -1 for positives and 1 for negatives. `scores` are multiplied by it, so that larger
-    values mean larger errors. `centre` and `scale` are the mean and standard deviation of the
-    original scores; `centre` is in units of `scale`.
+    The level is the offset for standardised scores. `sign` is -1 for positives and 1 for negatives.
+    `scores` holds the standardised scores times `sign`, so that larger values mean larger errors.
+    `centre` and `scale` are the mean and standard deviation of the original scores; `centre` is in
+    units of `scale`.
     """
 
     scores: Array
@@ -79,7 +80,7 @@ class _Problem:
 
     @cached_property
     def columns(self) -> Array:
-        """Factors of the slopes and the level, of shape (M + 1, n)."""
+        """Coefficients (M + 1, n) of the slopes and the level in each sample's signed log odds."""
         return np.vstack([self.scores, self.sign])
 
     @cached_property
@@ -101,7 +102,10 @@ class _Problem:
         )
 
     def at(self, point: Array) -> tuple[float, Array, Array]:
-        """Return the loss, its gradient and its Hessian."""
+        """Return the loss, its gradient and its Hessian at a point.
+
+        A point holds the slopes, followed by the level.
+        """
         slopes, size = point[:-1], len(point)
         if slopes.min() <= 0:
             return np.inf, np.zeros(size), np.eye(size)
@@ -125,7 +129,10 @@ class _Problem:
 
 
 def _newton(problem: _Problem, near: Array | None = None, max_iter: int = 100) -> Array:
-    """Minimise the convex loss over slopes and level by damped Newton steps."""
+    """Minimise the convex loss over slopes and level by damped Newton steps.
+
+    The steps start at `near`, or at a rough estimate by default.
+    """
     if near is not None:
         starts = [near]
     elif len(problem.sign) > MANY:  # steps on a sample of the scores are cheap and come close

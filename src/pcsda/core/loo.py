@@ -56,11 +56,11 @@ class Leave:
     together: Ints | None = None
 
     def of(self, n_rows: int) -> Ints:
-        """Return the numbers of the rows to leave out, if there are `n_rows` training rows."""
+        """Return the numbers of the rows to leave out of `n_rows` training rows."""
         return np.arange(n_rows) if self.rows is None else self.rows
 
     def take(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Select the values that belong to the left-out rows."""
+        """Select the values of the left-out rows from the values of all training rows."""
         return values if self.rows is None else values[self.rows]
 
 
@@ -126,9 +126,10 @@ class LeftOut:
         Zero for a row that is alone in its group.
     groups : array of shape (n,)
     alone : boolean array of shape (n,)
-        Rows whose group has no other member, so that they have no residual.
+        Mask of rows whose group has no other member, so that they have no residual.
     known : boolean array of shape (n,)
-        Rows that can be left out: not alone, and the scatter stays regular without them.
+        Mask of rows that can be left out: rows that are not alone, and without which the scatter
+        stays regular.
     weights : array of shape (n,) or None
     stands_for : array of shape (n,) or None
         If the rows are a sample, how many rows each sampled row represents.
@@ -162,7 +163,7 @@ class LeftOut:
 
     @classmethod
     def blank(cls, groups: Ints, weights: Array | None, counts: Array, width: int) -> LeftOut:
-        """Allocate coordinates and residuals, to be filled block by block."""
+        """Create left-out rows with zeros as coordinates and residuals, to be filled in later."""
         shape = (len(groups), width)
         plain = height = None
         if counts[0] < FEW_POSITIVES:
@@ -180,7 +181,7 @@ class LeftOut:
 
     @property
     def weight(self) -> Array:
-        """Weight of each row, or ones."""
+        """Weight of each row; one if no weights were given."""
         return np.ones(len(self.groups)) if self.weights is None else self.weights
 
     @property
@@ -190,7 +191,7 @@ class LeftOut:
 
     @property
     def unequal_mass(self) -> Array | None:
-        """Same as `mass`, or None if each row represents only itself and has no weight."""
+        """Same as `mass`, or None if each row represents only itself and no weights were given."""
         return None if self.weights is None and self.stands_for is None else self.mass
 
     @property
@@ -209,14 +210,18 @@ class LeftOut:
 
     @property
     def evidence(self) -> Array:
-        """Weight of each row as evidence: a whole block counts as much as its average row."""
+        """Weight of each row as evidence.
+
+        The weight of a row is divided by the number of rows in its block, so that a whole block
+        counts as much as its average row.
+        """
         if self.together is None:
             return self.mass
         _, block = np.unique(self.together, return_inverse=True)
         return self.mass / np.bincount(block)[block]
 
     def spread(self, values: Array, n_rows: int) -> Array:
-        """Expand values of the left-out rows to all `n_rows` rows, with NaN for the others."""
+        """Expand values of the left-out rows to all `n_rows` training rows, with NaN elsewhere."""
         if self.rows is None:
             return values
         full = np.full(n_rows, np.nan)
@@ -224,7 +229,7 @@ class LeftOut:
         return full
 
     def leading(self, d: int) -> LeftOut:
-        """Return the rows on only the first `d` axes."""
+        """Return the left-out rows with only the first `d` axes."""
         return self._each(lambda rows: rows[:, :d])
 
     def turned(self, signs: Array) -> LeftOut:
@@ -245,7 +250,10 @@ class LeftOut:
         return LeftOut(**own | {"rows": None})
 
     def moments(self) -> list[tuple[Array, float]]:
-        """Return the scatter and total weight of left-out residuals: of positives, of negatives."""
+        """Return the scatter of the left-out residuals and their total weight, for each class.
+
+        The first pair is for the positives, the second for the negatives.
+        """
         weight, found = np.where(self.known, self.mass, 0.0), []
         for members in (self.groups == 0, self.groups > 0):
             share = np.where(members, weight, 0.0)  # zeros are cheaper than a copy of the others
@@ -262,7 +270,10 @@ def alone_rows(groups: Ints, counts: Array, weights: Array | None) -> Mask:
 
 
 def inflation(total: Array, weight: Array | None) -> Array:
-    """Return ``f = w W_g / (W_g - w)`` of each row, or 0 for a row that is alone in its group."""
+    """Return ``f = w W_g / (W_g - w)`` of each row, or 0 for a row that is alone in its group.
+
+    Here w is the weight of the row, and W_g the total weight of its group.
+    """
     own = np.ones(len(total)) if weight is None else weight
     rest = total - own
     return np.divide(own * total, rest, out=np.zeros(len(total)), where=rest > 0)
@@ -279,9 +290,10 @@ def left_out(
     weights: Array | None = None,
     out: tuple[Array, Array] | None = None,
 ) -> LeftOut:
-    """Return left-out rows on the axes, stored in the arrays `out` if given.
+    """Project each row onto the axes of the model fitted without that row.
 
-    If the scatter is singular without a row, the row is not `known` and keeps its coordinates.
+    If the scatter is singular without a row, the row is not `known`, and its coordinates must not
+    be used.
 
     Parameters
     ----------
@@ -292,11 +304,12 @@ def left_out(
     gram : array of shape (K, K)
         ``G = Delta A Delta'``.
     rotation : array of shape (K, d)
-        ``Q Lambda^(-1/2)`` for all axes.
+        ``Q Lambda^(-1/2)`` for all axes, where Q and Lambda are the eigenvectors and eigenvalues of
+        G.
     groups, weights : arrays of shape (n,)
     counts : array of shape (K + 1,)
     out : two arrays of shape (n, d), optional
-        Coordinates and residuals; fastest in Fortran order.
+        Arrays in which coordinates and residuals are stored; fastest in Fortran order.
     """
     total, weight = counts[groups], 1.0 if weights is None else weights
     alone = alone_rows(groups, counts, weights)
@@ -342,7 +355,7 @@ def left_out(
 
 @dataclass(frozen=True)
 class Leaver:
-    """The results of a fit that are needed to leave rows out; the rows may arrive in blocks.
+    """Results of a fit that are needed to project training rows with models fitted without them.
 
     Attributes
     ----------
@@ -355,7 +368,7 @@ class Leaver:
     gram : array of shape (K, K)
         ``G = Delta A Delta'``.
     rotation : array of shape (K, d)
-        ``Q Lambda^(-1/2)``.
+        ``Q Lambda^(-1/2)``, where Q and Lambda are the eigenvectors and eigenvalues of G.
     variances : array of shape (D,)
         The diagonal of ``S_I + eps I``.
     """
@@ -398,10 +411,10 @@ class Leaver:
         weights: Array | None = None,
         dtype: type[np.floating] = np.float64,
     ) -> LeftOut:
-        """Project rows of the fit, each with the model without that row.
+        """Project training rows, each with the model fitted without that row.
 
-        Cost: ``N D^2`` for the leverages and ``2 N D K`` for the rest. With `dtype` float32, these
-        products are computed in float32 where that is accurate enough.
+        Cost: ``N D^2`` for the leverages and ``2 N D K`` for ``Delta A r``. With `dtype` float32,
+        these products are computed in float32 where that is accurate enough.
         """
         result = LeftOut.blank(groups, weights, self.counts, self.rotation.shape[1])
         ways: list[Any] = [((self.means,), self.inverse, self.solved, None)]
@@ -433,8 +446,8 @@ class Leaver:
     ) -> Iterator[tuple[slice, Array, Array, Array]]:
         """Yield ``Delta A r``, leverages and gaps for one slice of rows at a time.
 
-        `ways` lists the arguments of :func:`_whiten`, fastest first. Each is tried in turn until
-        the gaps are wide enough.
+        Each entry of `ways` holds arguments of :func:`_whiten`. The fastest entry, which is the
+        least precise, comes first. The entries are tried in turn until the gaps are wide enough.
         """
         # No D x D sums are formed, so blocks can be small enough for the cache. They reuse memory,
         # because new pages would take as long as the product.
@@ -458,7 +471,7 @@ class Leaver:
         """Return the arguments of :func:`_whiten` in float32: means, inverse, columns and turn.
 
         The columns are rotated to unit variance; otherwise the rounding error of strong directions
-        would swamp weak ones.
+        would swamp the weak directions.
         """
         values, vectors = linalg.eigh_descending(self.gram)
         roots = np.sqrt(values[: linalg.numerical_rank(values, len(values))])
@@ -477,10 +490,11 @@ def _whiten(
     columns: Floats,
     turn: Array | None,
 ) -> tuple[Array, Array]:
-    """Centre rows in the buffer; return their leverages and ``Delta A r``, from `columns`.
+    """Subtract the group means from rows; return the leverages of the rows and ``Delta A r``.
 
-    `means` consists of arrays that are subtracted one after the other. `turn`, if given, maps the
-    products with the columns to ``Delta A r``.
+    The rows minus their means are stored in `buffer`. `means` consists of arrays that are
+    subtracted one after the other. `columns` is ``A Delta'`` or a rotation of it. `turn`, if given,
+    maps the products with the columns to ``Delta A r``.
     """
     # There are few means, so they stay in cache. "clip" avoids a copy; group numbers are in range.
     np.take(means[0], groups, axis=0, out=buffer, mode="clip")

@@ -1,8 +1,10 @@
-"""Solving many labels, each against all others, with rows factorised only once (MATH 4, 11).
+"""Fitting many labels, each against all others, after factorising the rows once (MATH 4, 11).
 
 The means and the total scatter need one pass over all rows. After that, the cost of a label depends
-only on the label's own rows and on a fixed sample of all rows. The groups of a label are the shared
-clusters without the label's own rows; its own rows and the sample are left out.
+only on the label's own rows and on a fixed sample of all rows. The rows are divided into clusters
+that all labels share. The positives of a label are its own rows, and its negative subclasses are
+the clusters without these rows. The label's own rows and the sample are left out: each is projected
+by a model fitted without it.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ STEP_NUMBERS = 4_000_000
 class HeldSample:
     """Results for the sample that are kept when rows are added or removed.
 
-    For wide rows, they would take long to compute again.
+    The sample consists of the rows that are left out for every label. Computing the results again
+    would take long for wide rows.
 
     Attributes
     ----------
@@ -54,7 +57,10 @@ class HeldSample:
     norms: Array
 
     def known(self, sample: Ints) -> tuple[Ints, Mask]:
-        """Look up the rows of a new sample; return their positions, and a mask of those found."""
+        """Look up the rows of a new sample among the held rows.
+
+        Returns the position of each row, and a mask of the rows that were found.
+        """
         places = np.minimum(np.searchsorted(self.numbers, sample), len(self.numbers) - 1)
         return places, self.numbers[places] == sample
 
@@ -74,9 +80,11 @@ class SharedRows:
     variance : float
         Mean squared distance of the rows from c.
     ridge : float
+        eps, the absolute ridge.
     owner : array of shape (N,)
         Label number of each row, or `BACKGROUND` or `GONE`.
     clusters : array of shape (N,)
+        Cluster of each row.
     counts : array of shape (K,)
         Sizes of the clusters.
     totals : array of shape (K, r)
@@ -117,7 +125,11 @@ class SharedRows:
         ridge: float | None = None,
         together: Ints | None = None,
     ) -> SharedRows:
-        """Factorise rows in ``N r^2 + r^3/3`` operations; `ridge`, if given, is absolute."""
+        """Factorise rows in ``N r^2 + r^3/3`` operations.
+
+        If `ridge` is given, it is used as it is. Otherwise the ridge is `regularization` times the
+        variance of the rows.
+        """
         middle, origin, variance = centred(rows, None)
         absolute = ridge_of(variance, regularization) if ridge is None else ridge
         with naming_the_ridge(rows.shape[1], regularization):
@@ -139,7 +151,10 @@ class SharedRows:
 
     @cached_property
     def sample(self) -> Ints:
-        """Numbers of the rows that are left out for every label, ascending; blocks stay whole."""
+        """Numbers of the rows that are left out for every label, in ascending order.
+
+        If rows are left out in blocks, the sample consists of whole blocks.
+        """
         live = self.live
         if len(live) <= self.most:
             return live
@@ -181,7 +196,7 @@ class SharedRows:
         return lengths
 
     def _ready(self) -> HeldSample | None:
-        """Return the results for the sample that have been computed so far."""
+        """Return the results for the current sample if computed, or else those held earlier."""
         if "norms" in self.__dict__:
             return HeldSample(self.sample, self.sample_rows, self.norms)
         return self.held
@@ -193,7 +208,7 @@ class SharedRows:
 
     @cached_property
     def white_totals(self) -> Array:
-        """Whitened cluster sums."""
+        """Sum of the whitened rows in each cluster."""
         return self.totals @ self.back
 
     @cached_property
@@ -226,7 +241,11 @@ class SharedRows:
         together: Ints | None,
         kept: Mask | None = None,
     ) -> SharedRows:
-        """Return the same statistics with longer row arrays, or with only the rows in `kept`."""
+        """Replace the arrays that hold one entry per row, and keep the statistics unchanged.
+
+        The new arrays either have more rows at the end, or hold only the rows that the mask `kept`
+        selects.
+        """
         held = self._ready()
         if held is not None and kept is not None:
             stay = kept[held.numbers]
@@ -237,7 +256,7 @@ class SharedRows:
         )
 
     def with_last(self, count: int) -> SharedRows:
-        """Add the last `count` rows to the statistics, with the same ridge and origin."""
+        """Add the last `count` rows to the statistics; the ridge and the origin stay the same."""
         return self._moved(np.arange(len(self.rows) - count, len(self.rows)), 1.0)
 
     def without(self, gone: Ints) -> SharedRows:
@@ -253,7 +272,10 @@ class SharedRows:
         return self.owned(owner)._moved(gone, -1.0)
 
     def _moved(self, chosen: Ints, sign: float) -> SharedRows:
-        """Update the statistics and the factorisation for added (1) or removed (-1) rows."""
+        """Update the statistics and the factorisation after rows were added or removed.
+
+        `sign` is 1 if the chosen rows were added, and -1 if they were removed.
+        """
         middle = self.about(chosen)
         back, axes, change = updated_back(self.back, middle @ self.back, sign)
         counts, totals = self.counts.copy(), self.totals.copy()
@@ -268,7 +290,11 @@ class SharedRows:
         return replace(self, back=back, counts=counts, totals=totals, held=held)
 
     def groups(self, label: int, chosen: Ints, kept: Ints) -> Ints:
-        """Return the groups of the chosen rows for a label; `kept` are its negatives' clusters."""
+        """Return the group number of each chosen row when a label is solved against all others.
+
+        The label's own rows are group 0. `kept` lists the clusters that contain negatives, which
+        are groups 1, 2 and so on.
+        """
         # A label that was fitted earlier may have negatives in clusters that are empty now.
         number = np.zeros(max(len(self.counts), kept[-1] + 1), dtype=np.intp)
         number[kept] = np.arange(1, len(kept) + 1)
@@ -277,7 +303,8 @@ class SharedRows:
     def division(self, own: Ints) -> tuple[Ints, Array, Array]:
         """Divide the rows into a label's `own` rows and the clusters of all other rows.
 
-        Returns the clusters that contain other rows, the group sizes, and the group means minus c.
+        Returns the clusters that contain other rows, the group sizes, and the group means minus the
+        origin.
         """
         middle, clusters = self.about(own), self.clusters[own]
         sums, sizes = np.zeros_like(self.totals), np.zeros(len(self.counts))
@@ -290,7 +317,10 @@ class SharedRows:
         return kept, counts, means
 
     def own_sums(self, labels: Ints) -> tuple[Array, Array]:
-        """Return the whitened sum (L, K, r) and number (L, K) of each label's rows per cluster."""
+        """Sum the whitened rows of each label in each cluster.
+
+        Returns the sums (L, K, r) and the numbers of rows (L, K).
+        """
         own = [self.own(int(label)) for label in labels]
         chosen, size = np.concatenate(own), len(self.counts)
         cell = np.repeat(np.arange(len(labels)), [len(rows) for rows in own]) * size
@@ -304,14 +334,14 @@ class SharedRows:
 
 @dataclass(frozen=True)
 class SolvedLabel:
-    """One label solved against all others, with everything its density and calibration need.
+    """The solution for one label against all others, with the left-out rows for its calibration.
 
     Attributes
     ----------
     kept : array of shape (K',)
         Clusters that contain negatives for this label.
     turn : array of shape (K', d)
-        Maps the coordinates ``Delta A (x - m)`` to the axes.
+        Rotation from the coordinates ``Delta A (x - m)`` to the axes, where m is the positive mean.
     subspace : Subspace
         Axes in the space of the rows or features. `left` holds the label's own rows first, then
         the other rows of the sample.
@@ -331,7 +361,7 @@ class SolvedLabel:
     rows: Ints
 
     def density(self, negatives: str, shrinkage: float) -> Mixture | Blend:
-        """Estimate the label's density with Gaussian tails."""
+        """Estimate the densities of the label's positives and negatives, with Gaussian tails."""
         return fit_density(self.moments, negatives=negatives, shrinkage=shrinkage)
 
     def thinned(self, most: int) -> SolvedLabel:
@@ -354,7 +384,10 @@ class SolvedLabel:
 def solve_labels(
     shared: SharedRows, labels: Ints, n_components: int | None = None
 ) -> Iterator[SolvedLabel]:
-    """Solve labels one by one; the sample is projected for many labels at once."""
+    """Yield the solution for each label against all others.
+
+    The sample is projected for many labels at once to save time.
+    """
     if len(labels) > 1:
         shared.index()
     width = len(shared.counts) + 1
@@ -382,7 +415,12 @@ def _solve(
     of_sample: Array,
     n_components: int | None,
 ) -> SolvedLabel:
-    """Solve one label, given its whitened group means and their products with the sample."""
+    """Solve one label against all others.
+
+    `own` holds the numbers of the label's rows. `kept`, `counts` and `means` are the results of
+    :meth:`SharedRows.division`. `white` holds the whitened group means, and `of_sample` holds their
+    inner products with the whitened rows of the sample.
+    """
     require_apart(means + shared.origin, shared.variance)
     rest = np.flatnonzero(shared.owner[shared.sample] != label)
     whole = len(rest) == len(shared.sample)

@@ -1,8 +1,8 @@
 """CSDA for matrices and tensors: one small projection for each mode (MATH 14).
 
 A mode is an axis of the tensors. A direction for the whole tensor is the outer product of one
-direction per mode. Each mode is solved with the other modes projected, so that no D x D matrix over
-all D entries is formed.
+direction per mode. The directions of a mode are found after the tensors are projected along all
+other modes, so that no D x D matrix over all D entries is formed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ class Factors:
 
 
 def project(tensors: Array, modes: list[Array], leave: int | None = None) -> Array:
-    """Project all modes except `leave`; the first tensor axis indexes the samples."""
+    """Project tensors along all modes except mode `leave`.
+
+    The first axis of `tensors` indexes the samples.
+    """
     for number, mode in enumerate(modes):
         if number != leave:
             moved = np.tensordot(tensors, mode, axes=(number + 1, 0))
@@ -50,7 +53,10 @@ def project(tensors: Array, modes: list[Array], leave: int | None = None) -> Arr
 
 
 def mode_scatters(tensors: Array, mode: int, positive: Mask) -> tuple[Array, Array]:
-    """Return S_n and S_p along one mode of tensors that are centred at the positive mean."""
+    """Return the scatter matrices S_n of the negatives and S_p of the positives along one mode.
+
+    The tensors must be centred at the positive mean.
+    """
     unfolded = np.moveaxis(tensors, mode + 1, -1)
     size = unfolded.shape[-1]
     both = (unfolded[part].reshape(-1, size) for part in (~positive, positive))
@@ -61,7 +67,8 @@ def mode_scatters(tensors: Array, mode: int, positive: Mask) -> tuple[Array, Arr
 def mode_ranks(X: Floats, shape: tuple[int, ...]) -> list[int]:
     """Return the number of directions in which flattened tensors vary along each mode.
 
-    If all rows are equal or overflow, the sizes of the modes are returned; the fit rejects them.
+    If all rows are equal or overflow, the sizes of the modes are returned, because the fit later
+    rejects such rows.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         rows = X - X.mean(axis=0, dtype=np.float64)
@@ -80,11 +87,11 @@ def solve_modes(
     """Maximise the trace ratio over orthonormal directions for each mode.
 
     Problem: ``tr(W' S_n W) / tr(W' (S_p + eps I) W)`` with ``W = W_1 (x) W_2 (x) ...``. `tensors`
-    must be centred at the positive mean and scaled by the square roots of their weights. For one
-    mode, with the others projected, this is the trace ratio of the unfolded tensors, with a ridge
-    of eps times the product of the other modes' `dims`. The ratio never falls; its limit may be a
-    local maximum. At the start, each mode is solved with the others not projected. Cost: about
-    ``2 N D max(d)`` per mode and cycle.
+    must be centred at the positive mean and scaled by the square roots of their weights. The modes
+    are solved in turn. With the tensors projected along all other modes, the problem of one mode is
+    the trace ratio of the unfolded tensors, with a ridge of eps times the product of the other
+    modes' `dims`. The ratio never falls; its limit may be a local maximum. The first directions of
+    each mode are found without any projection. Cost: about ``2 N D max(d)`` per mode and cycle.
     """
     whole = tensors.shape[1:]
     modes = []
@@ -108,7 +115,7 @@ def solve_modes(
 def _solve(
     numerator: Array, denominator: Array, ridge: float, mode: int, d: int, ratio: float
 ) -> tuple[Array, float]:
-    """Find the best d directions of one mode, starting from a ratio, and their trace ratio."""
+    """Return the best `d` directions of one mode and their trace ratio, starting from `ratio`."""
     basis = csda_solvers.spread_basis(numerator, denominator)
     if basis.shape[1] < d:
         raise TooFewRowsError(
@@ -123,7 +130,7 @@ def _solve(
 
 @dataclass(frozen=True)
 class MultilinearFactor:
-    """A factor for flattened tensors in memory; it leaves no row out.
+    """Flattened tensors in memory, with a solver for multilinear CSDA that leaves no row out.
 
     Attributes
     ----------
@@ -135,7 +142,7 @@ class MultilinearFactor:
     regularization : float
     weights : array of shape (N,) or None
     report : function
-        Called with the directions of each solution.
+        Called with the :class:`Factors` of each solution.
     """
 
     X: Floats
@@ -148,9 +155,10 @@ class MultilinearFactor:
     def solve(
         self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = None
     ) -> Subspace:
-        """Solve the criterion; groups are 0 for positives and 1 for negatives.
+        """Find the directions of each mode that separate positives from negatives.
 
-        The axes are the entries of the projected tensor in C order; `n_components` is ignored.
+        `groups` is 0 for positives and 1 for negatives. The axes of the subspace are the entries of
+        the projected tensor in C order. `n_components` and `leave_out` are ignored.
         """
         rows, origin, variance = centred(self.X, self.weights)
         ridge = ridge_of(variance, self.regularization)

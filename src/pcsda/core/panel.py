@@ -27,7 +27,10 @@ STEP_BYTES = 1 << 20
 
 
 class Tails(NamedTuple):
-    """Degrees of freedom for the mixture and for the cloud; infinite for a Gaussian."""
+    """Degrees of freedom of the mixture and of the cloud; infinite for a Gaussian.
+
+    The mixture has one component per negative subclass. The cloud is one density for all negatives.
+    """
 
     mixture: float = np.inf
     cloud: float = np.inf
@@ -36,6 +39,9 @@ class Tails(NamedTuple):
 @dataclass(frozen=True)
 class Panel:
     """Densities of L labels on at most d axes, with at most K subclasses.
+
+    A view is a log density ratio of positives to negatives. The mixture view has one negative
+    component per subclass. The cloud view treats all negatives as one cloud along Fisher's axis.
 
     Attributes
     ----------
@@ -78,7 +84,10 @@ class Panel:
         shape: tuple[int, ...],
         n_views: int,
     ) -> Panel:
-        """Stack densities; `shape` is (K, d), and `kept` lists the clusters of each label."""
+        """Stack the densities of many labels.
+
+        `kept` lists the clusters from which the subclasses of each label come. `shape` is (K, d).
+        """
         count, (n_clusters, width) = len(densities), shape
         panel = cls(
             np.zeros((count, width)),
@@ -118,7 +127,7 @@ class Panel:
         return self._each(lambda array: array[labels])
 
     def _each(self, change: Callable[[Array], Any]) -> Panel:
-        """Apply a function to each array."""
+        """Apply a function to each array of the panel."""
         arrays: dict[str, Any] = {
             name: change(part) for name, part in vars(self).items() if isinstance(part, np.ndarray)
         }
@@ -159,7 +168,11 @@ class Panel:
 
     @cached_property
     def _products(self) -> tuple[Array, ...]:
-        """Factors of squared coordinates and of coordinates, and squared lengths of the centres."""
+        """Arrays that the views need and that do not depend on the rows.
+
+        The first array multiplies the squared coordinates, and the second the coordinates. The
+        third holds the squared lengths of the centres.
+        """
         scales = np.stack([self.precision, np.ones_like(self.precision)], axis=1)
         aims = np.concatenate([self.centres, self.axis[:, None]], axis=1)
         sizes = np.einsum("lkd,lkd->lk", self.centres, self.centres)[:, :, None]
@@ -185,9 +198,9 @@ class Panel:
     def _mixture_view(self, inside: Array, outside: Array, near: Array, tail: float) -> Array:
         """Return the mixture view, given squared Mahalanobis distances.
 
-        `inside` and `outside` (L, n) are distances from zero under the positive and the negative
-        covariance. `near` (L, K, n) holds distances from the centres minus `outside`, and is
-        overwritten.
+        `inside` and `outside` (L, n) are squared distances from zero under the positive and the
+        negative covariance. `near` (L, K, n) holds squared distances from the centres minus
+        `outside`, and is overwritten.
         """
         log_weights, volume = self.log_weights[:, :, None], self.volume[:, None]
         if isinf(tail):
@@ -200,7 +213,7 @@ class Panel:
         return volume - energy(inside, self.width[:, None], tail) - log_sum_exp(near, 1)
 
     def _cloud_view(self, on_axis: Array, mixture: Array, tail: float) -> Array:
-        """Return the view with all negatives as one cloud; labels without a cloud get `mixture`."""
+        """Return the cloud view, or the mixture view for labels without a cloud."""
         centre, positive, negative = (self.cloud[:, i, None] for i in range(3))
         ratio = energy((on_axis - centre) ** 2 / negative, 1, tail)
         ratio -= energy(on_axis**2 / positive, 1, tail)

@@ -60,7 +60,10 @@ class Pool:
 
     @property
     def n_views(self) -> int:
-        """Number of views, the same for all labels: without a cloud, the mixture view repeats."""
+        """Number of views, the same for all labels.
+
+        With two views, a label without a cloud has its mixture view twice.
+        """
         return 2 if self.negatives == "blend" else 1
 
     def density(self, label: SolvedLabel) -> Mixture | Blend:
@@ -70,7 +73,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class Strangers:
-    """Views of rows as strangers, that is, under labels fitted without these rows.
+    """Views (log density ratios) of rows under labels that were fitted without these rows.
 
     Attributes
     ----------
@@ -97,7 +100,10 @@ def with_tails(density: Mixture | Blend, tails: Tails) -> Mixture | Blend:
 
 
 def common_tails(labels: Sequence[SolvedLabel], densities: Sequence[Mixture | Blend]) -> Tails:
-    """Fit the degrees of freedom to the left-out negatives of all labels together."""
+    """Fit the degrees of freedom to the left-out negatives of many labels together.
+
+    Only labels with the most common number of axes are used.
+    """
     widths = [len(density.base.positive) for density in densities]
     usual = max(set(widths), key=widths.count)
     about_centres: list[tuple[Array, Array]] = []
@@ -122,7 +128,10 @@ def _joint_tail(parts: Sequence[tuple[Array, Array]], width: int) -> float:
 
 
 def turns_of(labels: Sequence[SolvedLabel], n_clusters: int, width: int) -> Array:
-    """Return the labels' rotations (L, K, d), with zeros for clusters and axes they lack."""
+    """Stack the rotations of all labels in one array of shape (L, K, d).
+
+    Entries are zero for clusters and axes that a label does not have.
+    """
     turns = np.zeros((len(labels), n_clusters, width))
     for place, label in enumerate(labels):
         turns[place, label.kept, : label.turn.shape[1]] = label.turn
@@ -130,14 +139,22 @@ def turns_of(labels: Sequence[SolvedLabel], n_clusters: int, width: int) -> Arra
 
 
 def scored_rows(block: Ints, n_identities: int) -> Ints:
-    """Select the rows of an identity, given as `block`, that are scored as strangers."""
+    """Select the rows of one identity that are scored as strangers.
+
+    `block` holds the numbers of all rows of the identity, and `n_identities` is the number of
+    identities that are scored.
+    """
     most = max(ROWS_OF_STRANGER, ROWS_OF_STRANGERS // n_identities)
     return block[:: -(-len(block) // most)]
 
 
 @dataclass(frozen=True)
 class Block:
-    """Rows of one identity on the axes of labels fitted without it, with these labels' centres."""
+    """Rows of one identity, projected by labels that were fitted without the identity.
+
+    `z` holds the rows on the axes of each label. `centres` and `log_weights` are the subclass means
+    and log weights of each label's negatives without the identity.
+    """
 
     z: Array
     centres: Array
@@ -147,7 +164,10 @@ class Block:
     def of(
         cls, shared: SharedRows, block: Ints, labels: Ints, turns: Array, scored: Ints | None = None
     ) -> Block:
-        """Remove a block of rows from the labels, and project its `scored` rows, by default all."""
+        """Remove a block of rows from the negatives of some labels, and project these rows.
+
+        `scored` holds the numbers of the rows to project; by default, all rows of the block.
+        """
         scored = block if scored is None else scored
         return cls(*as_strangers(shared, Away.of(shared, block, scored), labels, turns))
 
@@ -176,7 +196,8 @@ def choose_pool(
         Numbers of the labels.
     labels : sequence of SolvedLabel
     identities : sequence of row numbers
-        Rows of each identity that is left out as a stranger; its own label does not score it.
+        Row numbers of each identity that is scored as a stranger. Each identity is scored by all
+        labels except its own.
     negatives, tails : str
         As in `fit.Rule`.
     shrinkage : float or None
@@ -252,7 +273,7 @@ def calibrate(positives: Array, mass: Array, negatives: Array) -> tuple[Calibrat
 
 @dataclass(frozen=True)
 class Own:
-    """One label's scores under the common calibration."""
+    """One label's scores under the common calibration, with the class and weight of each row."""
 
     scores: Array
     positive: Mask
@@ -263,7 +284,7 @@ def moved_labels(scores: Sequence[Own]) -> tuple[Array, tuple[float, float]]:
     """Return each label's deviations (L, 2) from the common log slope and offset, and their spread.
 
     The squared spread is the variance of the labels' estimates minus the variance of the estimation
-    errors. Few labels do not show it, and get `USUAL_SPREAD`.
+    errors. With fewer than `LEAST_LABELS` labels, the spread is `USUAL_SPREAD`.
     """
     if not scores:
         return np.zeros((0, 2)), (0.0, 0.0)
@@ -278,9 +299,10 @@ def moved_labels(scores: Sequence[Own]) -> tuple[Array, tuple[float, float]]:
 
 
 def _moved(own: Own, spread: tuple[float, float]) -> tuple[Array, Array]:
-    """Find a label's most likely log slope and offset by Newton steps, and their variances.
+    """Return a label's most likely log slope and offset, and the variances of both estimates.
 
-    Both have normal priors about zero, with standard deviations `spread`.
+    The log slope and the offset are relative to the common calibration. Both have normal priors
+    about zero, with standard deviations `spread`. They are found by Newton steps.
     """
     prior = np.array([1 / max(size, 1e-3) ** 2 for size in spread])
     point = np.zeros(2)

@@ -1,15 +1,16 @@
 """Where a new positive may lie, estimated from the spread of the negatives (MATH 16).
 
 With up to about twenty positives, left-out positives are too few to calibrate a model; with a
-single positive there are none. The positive mean m is off by the mean residual r_m of its rows, and
-the axes depend on that error. A new positive is m plus its own residual r minus r_m. On the axes it
-lies at ``Delta A (r - r_m) + (r_m' A r_m) u``, where u is the image of all ones. So its covariance
-is ``1 + 1/N_p`` times the covariance within groups, and its centre is shifted along u.
-:func:`pseudo_positives` makes rows with this covariance and centre from the residuals of negatives.
+single positive there are none. The error of the positive mean m is the mean residual r_m of the
+positives, and the axes depend on that error. A new positive is m plus its own residual r minus r_m.
+On the axes, the new positive lies at ``Delta A (r - r_m) + (r_m' A r_m) u``, where u is the image
+of a vector of ones. So its covariance is ``1 + 1/N_p`` times the covariance within groups, and its
+centre is shifted along u. :func:`pseudo_positives` makes rows with this covariance and centre from
+the residuals of negatives.
 
 A class may be wider than its few rows suggest, and may overlap with the negatives. So the negatives
-also get a small weight as positives, called strays: their scores limit the slope if all known
-positives lie far away.
+also get a small weight as positives, and are then called strays. Their scores limit the slope if
+all known positives lie far away.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ STRAY_MASS = 1.0
 
 
 def pseudo_positives(subspace: Subspace, columns: float = np.inf) -> tuple[Array, Array] | None:
-    """Return rows where new positives may lie, and their weights; None if positives are enough.
+    """Return rows where new positives may lie, and their weights, or None if positives are not few.
 
     Each negative that can be left out contributes its residual and the negated residual, so that
     neither the row order nor the signs of the axes matter.
 
-    If X has few columns, k-means cells are narrow parts of the negatives, while a class may be as
-    wide as all negatives together. If there are enough cells to halve each column, K cells in D
-    columns are ``K^(-1/D)`` times as wide as all negatives, and the residuals are widened
-    accordingly.
+    `columns` is the number of columns of X. If it is small, k-means cells are narrow parts of the
+    negatives, while a class may be as wide as all negatives together. If there are enough cells to
+    halve each column, K cells in D columns are ``K^(-1/D)`` times as wide as all negatives, and the
+    residuals are widened accordingly.
     """
     left = subspace.left
     if left is None or left.plain is None or left.height is None:
@@ -63,9 +64,10 @@ def with_pseudo_positives(
     weight: Array,
     columns: float = np.inf,
 ) -> tuple[Array, Mask, Array]:
-    """Add pseudo-positives to the views, labels and weights of left-out rows.
+    """Add pseudo-positives and strays to the views, class labels and weights of left-out rows.
 
-    Pseudo-positives and strays come last. If there are enough positives, none are added.
+    Both count as positives and are appended after the left-out rows. If there are enough positives,
+    nothing is added.
     """
     few = pseudo_positives(subspace, columns)
     if few is None:
@@ -81,7 +83,7 @@ def with_pseudo_positives(
 
 
 def with_strays(views: Array, positive: Mask, weight: Array) -> tuple[Array, Mask, Array]:
-    """Add the negatives as positives with a small weight, if positives are few."""
+    """Add the negatives again, as positives with a small weight, if there are few positives."""
     count = float(weight[positive].sum())
     if count >= FEW_POSITIVES:
         return views, positive, weight
@@ -92,6 +94,6 @@ def with_strays(views: Array, positive: Mask, weight: Array) -> tuple[Array, Mas
 
 
 def _strays(weight: Array, count: float) -> Array:
-    """Return the weights of negatives as strays, if there are `count` positives."""
+    """Return the weight of each negative as a stray, given the number `count` of positives."""
     strays: Array = weight * (STRAY_MASS / count / weight.sum())
     return strays

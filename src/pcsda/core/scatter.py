@@ -80,7 +80,8 @@ class GroupScatter:
     def merge(self, other: GroupScatter) -> GroupScatter:
         """Return the statistics of both sets of samples together.
 
-        Groups are matched by number. A group that only one of the two has is empty in the other.
+        Groups are matched by number. A group that is missing from one of the sets counts as empty
+        there.
         """
         size = max(len(self.counts), len(other.counts))
         left, right = self._padded(size), other._padded(size)
@@ -118,19 +119,19 @@ class GroupScatter:
         )
 
     def renumbered(self, places: Ints, n_groups: int) -> GroupScatter:
-        """Return the statistics with group g as number ``places[g]`` among `n_groups` groups."""
+        """Return the statistics of `n_groups` groups, with group g renumbered ``places[g]``."""
         counts, means = np.zeros(n_groups), np.zeros((n_groups, self.means.shape[1]))
         counts[places], means[places] = self.counts, self.means
         return replace(self, counts=counts, means=means)
 
     @property
     def n_positive(self) -> float:
-        """N_p, the number (total weight) of positives."""
+        """N_p, the number or total weight of the positives."""
         return float(self.counts[0])
 
     @property
     def n_negative(self) -> float:
-        """N_n, the number (total weight) of negatives."""
+        """N_n, the number or total weight of the negatives."""
         return float(self.counts[1:].sum())
 
     @property
@@ -147,7 +148,10 @@ class GroupScatter:
     @property
     @np.errstate(over="ignore", invalid="ignore")
     def total_variance(self) -> float:
-        """trace(S_T) / N, the mean squared distance from the grand mean; 0 if only rounding."""
+        """trace(S_T) / N, the mean squared distance of the rows from the grand mean.
+
+        It is 0 if rounding alone could cause the computed value.
+        """
         shares = self.counts / self.counts.sum()
         spread = self.means - self.means[0]
         spread = spread - shares @ spread
@@ -210,7 +214,10 @@ def _collect(
     weights: Array | None,
     dtype: type[np.floating],
 ) -> GroupScatter:
-    """Collect the statistics of the rows numbered `order`, which are sorted by group."""
+    """Collect the statistics of the rows whose numbers are in `order`.
+
+    The rows must be sorted by group.
+    """
     numbers = groups[order]
     weight = None if weights is None else weights[order]
     counts = np.bincount(numbers, weight, minlength=n_groups).astype(np.float64)
@@ -233,10 +240,11 @@ def _collect(
 def _scatter_about(
     means: Array, X: Floats, members: Ints, numbers: Ints, weights: Array | None, buffer: Floats
 ) -> Array:
-    """Store the group means of rows sorted by group in `means`, and return the scatter about them.
+    """Store the mean of each group in `means`, and return the scatter of rows about their means.
 
-    A block may hold many groups, each centred at its own mean, so that D x D products are summed
-    once per block rather than once per group.
+    `members` holds row numbers sorted by group, and `numbers` the group of each. A block may hold
+    many groups, each centred at its own mean, so that D x D products are summed once per block
+    rather than once per group.
     """
     result = np.zeros((X.shape[1], X.shape[1]))
     sizes = np.bincount(numbers)
@@ -285,7 +293,7 @@ class _Piece:
     """The mean and weight of one group's rows within a block.
 
     `loss` is the rounding error of the mean in float32, scaled so that its outer product is the
-    error of the scatter; None in float64.
+    error of the scatter. It is None in float64.
     """
 
     group: int
@@ -324,7 +332,10 @@ def gather(X: Floats, chosen: Ints, buffer: Floats) -> Floats:
 
 
 def group_means(X: Any, groups: Ints, counts: Array, weights: Array | None) -> Array:
-    """Compute the weighted mean of each group by one sparse product; X may be sparse."""
+    """Compute the weighted mean of each group by one sparse product; X may be sparse.
+
+    `counts` holds the total weight of each group.
+    """
     weight = np.ones(len(groups)) if weights is None else weights
     # One entry per column, so these are the arrays of a CSC matrix.
     columns = weight / counts[groups], groups, np.arange(len(groups) + 1)

@@ -66,7 +66,7 @@ def no_direction() -> TooFewRowsError:
 
 
 def require_apart(means: Array, total_variance: float) -> None:
-    """Raise an error if all subclass means equal the positive mean up to rounding."""
+    """Raise TooFewRowsError if all subclass means equal the positive mean up to rounding."""
     delta = means[1:] - means[0]
     rounding = np.linalg.norm(MEANS_ROUNDING * np.abs(means).max(axis=0))
     least = max(linalg.SAME_POINT * np.sqrt(total_variance), float(rounding))
@@ -91,14 +91,17 @@ def means_noise(directions: Array, means: Array) -> Array:
 
     Directions are columns, scaled so that the denominator is the identity. A criterion value is
     then a squared distance between the means along its direction. If no row varies along a
-    direction, only the ridge limits the effect of rounding, and it may be small.
+    direction, only the ridge limits the effect of rounding, and the ridge may be small.
     """
     rounding: Array = MEANS_ROUNDING * (np.abs(means).max(axis=0) @ np.abs(directions))
     return rounding**2
 
 
 def ordered(directions: Array, values: Array, size: int, factor: Array | None = None) -> Projection:
-    """Build a projection from directions in descending order, without those due to rounding."""
+    """Build a projection from directions, given as columns in descending order of their `values`.
+
+    Directions whose values are only rounding error of a matrix with `size` rows are dropped.
+    """
     rank = linalg.numerical_rank(values, size)
     return Projection(linalg.fix_signs(directions[:, :rank].T), values[:rank], rank, factor)
 
@@ -106,8 +109,8 @@ def ordered(directions: Array, values: Array, size: int, factor: Array | None = 
 def count_apart(directions: Array, means: Array) -> int:
     """Count the leading directions along which the group means differ by more than rounding.
 
-    Distances are computed from the means themselves. If a direction combines others that nearly
-    cancel, its eigenvalue may be only rounding.
+    The distances are computed from the means themselves, because an eigenvalue may be only rounding
+    if its direction combines others that nearly cancel.
     """
     moved = (means[1:] - means[0]) @ directions
     values = np.einsum("ij,ij->j", moved, moved)
@@ -162,7 +165,10 @@ def cholesky(scatter: GroupScatter, ridge: float) -> Projection:
 
 
 def _require_spread(scatter: GroupScatter) -> None:
-    """Reject features that are constant within groups up to rounding; pivots do not reveal them."""
+    """Raise SingularMatrixError if a feature is constant within groups up to rounding.
+
+    Cholesky pivots do not reveal such features.
+    """
     rounding = MEANS_ROUNDING * np.abs(scatter.means).max(axis=0)
     if np.any(scatter.intra.diagonal() <= scatter.counts.sum() * rounding**2):
         raise SingularMatrixError("a feature does not vary within groups")
@@ -204,9 +210,9 @@ def spectral(scatter: GroupScatter, ridge: float) -> Projection:
 
     Problem: ``min ||X_m W - V||^2 + eps ||W||^2`` on data centred at the positive mean, then the
     best directions in the span of W. The subspace equals that of :func:`cholesky`. With ridge 0 the
-    regression is the paper's ``W = (X')^+ V``, which also solves singular problems. If it fits V
-    without error, the criterion is infinite and the directions keep the order of V.
-    Cost: ``D^3/3 + 2 D^2 K`` (ridge 0: about ``9 D^3``).
+    regression is the paper's ``W = (X')^+ V``, which also solves singular problems. If the
+    regression fits V without error, the criterion is infinite and the directions keep the order
+    of V. Cost: ``D^3/3 + 2 D^2 K`` (ridge 0: about ``9 D^3``).
     """
     size = scatter.means.shape[1]
     delta, counts = scatter.delta, scatter.counts
@@ -233,7 +239,10 @@ def spectral(scatter: GroupScatter, ridge: float) -> Projection:
 
 
 def _pseudo_solve(matrix: Array, right: Array) -> Array:
-    """Return the minimum-norm solution for a symmetric positive semi-definite matrix."""
+    """Return the minimum-norm least-squares solution of ``matrix @ x = right``.
+
+    The matrix must be symmetric and positive semi-definite.
+    """
     values, vectors = linalg.eigh_descending(matrix)
     rank = linalg.numerical_rank(values, len(matrix))
     vectors = vectors[:, :rank]
@@ -245,7 +254,7 @@ def lsqr(
 ) -> Projection:
     """Solve PCSDA by iterative least squares, for sparse and very wide data (MATH 5).
 
-    Problem: the same as for :func:`spectral`, using only products with X and X'. X stays sparse,
+    Problem: the same as for :func:`spectral`. Only products with X and X' are used: X stays sparse,
     and no D x D or N x N matrix is formed. Columns are scaled to equal norm, including the ridge,
     so that their units do not matter. Cost: about 2 K products with X per LSMR iteration; the
     number of iterations grows with the condition number of the problem. Warns if the iterations do
@@ -290,8 +299,9 @@ def lsqr(
 def _column_sizes(X: Any, weight: Array, origin: Array) -> tuple[Array, float]:
     """Return each column's weighted sum of squares about `origin`, and a relative rounding error.
 
-    If columns are far from zero, the sums are differences of large numbers and lose digits. The
-    second result is the relative rounding error of products with the rows, which lose as many.
+    If columns are far from zero, the sums are differences of large numbers and lose digits.
+    Products with the rows lose as many digits, and the second result is their relative rounding
+    error.
     """
     squares = np.asarray((X.multiply(X) if hasattr(X, "multiply") else X**2).T @ weight).ravel()
     sizes: Array = squares - 2 * origin * (X.T @ weight) + weight.sum() * origin**2
@@ -306,7 +316,8 @@ def _settled(
 ) -> tuple[Array, bool]:
     """Solve a least-squares problem by LSMR, restarted on the residual until it has converged.
 
-    Returns the solution, and whether it has converged.
+    Returns the solution, and whether it has converged. `limit` is the largest number of iterations
+    between restarts, and `rounding` the relative rounding error of products with the operator.
     """
     solution = np.zeros(operator.shape[1])
     enough = max(SETTLED, 100 * rounding)
@@ -320,9 +331,10 @@ def _settled(
 
 
 def seen_by(form: Array, directions: Array) -> Mask:
-    """Return a mask of the directions along which a quadratic form exceeds rounding, in any units.
+    """Return a mask of the directions along which a quadratic form exceeds rounding.
 
-    With a small ridge, a null direction can have a large quotient, but not a large numerator.
+    The result does not depend on the units of the features. The criterion value does not show such
+    rounding: with a small ridge, a numerator that is only rounding can have a large quotient.
     """
     value = np.einsum("ij,ij->j", directions, form @ directions)
     reach = np.sqrt(form.diagonal()) @ np.abs(directions)

@@ -19,11 +19,11 @@ FEW = 0.1
 
 
 class ScaleError(ValueError):
-    """Error raised if numbers may be so large or so small that their squares are lost."""
+    """Error raised if numbers are so large or small that squares may overflow or underflow."""
 
 
 class NoSpread(TooFewRowsError, ScaleError):
-    """Error raised if all rows are equal, or look equal because their squares vanish."""
+    """Error raised if all rows are equal, or look equal because their squares underflow."""
 
 
 class OverflowingSquares(ScaleError):
@@ -37,7 +37,7 @@ class OverflowingSquares(ScaleError):
 
 
 def scale_problem(X: Floats, columns: Sequence[object] | None = None) -> str | None:
-    """Describe why the squares of X overflow or underflow, or return None.
+    """Describe why the squares of X overflow or underflow, or return None if no reason is found.
 
     If only a few numbers are too large, the message names the largest. `columns` holds the names of
     the columns.
@@ -65,7 +65,10 @@ def _underflow(spread: float) -> str:
 
 
 def require_squares(X: Floats) -> None:
-    """Reject rows whose squares may overflow, before any statistics use them."""
+    """Raise OverflowingSquares if the squares of the rows may overflow.
+
+    This must be checked before any statistics are computed from the rows.
+    """
     if max(float(X.max()), -float(X.min())) > LARGEST_NUMBER:
         raise OverflowingSquares
 
@@ -96,7 +99,10 @@ def no_spread() -> NoSpread:
 
 
 def ridge_of(total_variance: float, regularization: float) -> float:
-    """Convert a relative ridge to an absolute one (MATH 1); reject rows that are all equal."""
+    """Convert a ridge relative to the total variance to an absolute ridge (MATH 1).
+
+    Raises an error if all rows are equal, or if their squares overflow or underflow.
+    """
     if not np.isfinite(total_variance):
         raise OverflowingSquares
     if total_variance <= 0:
@@ -109,14 +115,14 @@ def ridge_of(total_variance: float, regularization: float) -> float:
 def ridges_of(
     total_variance: float, regularizations: list[float], ridges: list[float] | None
 ) -> list[float]:
-    """Return the absolute ridges if given; otherwise compute them from `regularizations`."""
+    """Return `ridges` if given; otherwise convert `regularizations` to absolute ridges."""
     if ridges is not None:
         return ridges
     return [ridge_of(total_variance, value) for value in regularizations]
 
 
 def singular_scatter(width: int, regularization: float) -> TooFewRowsError:
-    """Create the error for a denominator that cannot be factorised."""
+    """Create the error for a within-class scatter that is singular in spite of the ridge."""
     return TooFewRowsError(
         f"the within-class scatter of {width} dimensions is singular at "
         f"regularization={regularization:g}; raise regularization, to 0.1 for instance"
@@ -125,7 +131,7 @@ def singular_scatter(width: int, regularization: float) -> TooFewRowsError:
 
 @contextmanager
 def naming_the_ridge(width: int, regularization: float) -> Iterator[None]:
-    """Replace the error for a singular denominator with one that names the ridge."""
+    """Replace a SingularMatrixError by an error that advises a larger regularization."""
     try:
         yield
     except SingularMatrixError as error:
@@ -133,7 +139,7 @@ def naming_the_ridge(width: int, regularization: float) -> Iterator[None]:
 
 
 def centred(X: Floats, weights: Array | None) -> tuple[Array, Array, float]:
-    """Return the centred rows, their mean, and the mean squared distance from it."""
+    """Return the rows minus their mean, the mean, and the mean squared distance from the mean."""
     total = len(X) if weights is None else weights.sum()
     share = np.full(len(X), 1 / total) if weights is None else weights / total
     exact = X.astype(np.float64, copy=False)
@@ -148,7 +154,10 @@ def centred(X: Floats, weights: Array | None) -> tuple[Array, Array, float]:
 
 
 def known_variance(variance: float, means: Array) -> float:
-    """Return the total variance, or 0 if it may be only the rounding of rows with these means."""
+    """Return the total variance of rows, or 0 if rounding alone could cause a value of this size.
+
+    `means` holds the mean of the rows or of their groups, and shows the size of the numbers.
+    """
     rounding = linalg.SAME_NUMBER * np.abs(means).max()
     with np.errstate(invalid="ignore"):
         return 0.0 if np.sqrt(variance / means.shape[-1]) <= rounding else variance

@@ -1,8 +1,9 @@
 """Scoring the identities in a bank as if they were strangers (MATH 17).
 
-To score an identity under other labels, all its rows are removed from their negatives, in closed
-form: from the total scatter, the group means and the group weights. The axes without these rows are
-aligned with the axes of the full fit. The covariances stay fixed.
+To score an identity under the labels of other identities, all rows of the identity are removed from
+the negatives of these labels. This is done in closed form: the rows are removed from the total
+scatter, the group means and the group weights. The axes without these rows are aligned with the
+axes of the full fit. The covariances stay fixed.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ SMALLEST = 1e-10
 
 @dataclass(frozen=True)
 class Away:
-    """A block of removed rows: their whitened scatter, and their sum in each cluster.
+    """A block of rows to remove: its whitened scatter, and the sum of its rows in each cluster.
 
     Attributes
     ----------
     rows : array of shape (n, r)
         Whitened rows to score.
     span : array of shape (s, r)
-        Rows with the same scatter as the block: the whitened block itself, or r rows if it has
-        more.
+        Rows with the same scatter as the whitened block: the block itself, or r other rows if the
+        block has more than r.
     inner : array of shape (s, s)
-        ``(I - U U')^-1``, where U holds these rows.
+        ``(I - U U')^-1``, where U is `span`.
     sums : array of shape (K, r)
         Whitened sum of the block's rows in each cluster.
     counts : array of shape (K,)
@@ -46,7 +47,7 @@ class Away:
 
     @classmethod
     def of(cls, shared: SharedRows, block: Ints, scored: Ints) -> Away:
-        """Remove the rows numbered `block`, of which those numbered `scored` will be scored."""
+        """Prepare to remove the rows numbered `block`, and to score the rows numbered `scored`."""
         white = shared.white_rows[block]
         span: Array = white
         if len(white) > white.shape[1]:
@@ -63,7 +64,7 @@ class Away:
 def as_strangers(
     shared: SharedRows, away: Away, labels: Ints, turns: Array
 ) -> tuple[Array, Array, Array]:
-    """Project the scored rows of a removed block onto the axes of labels without the block.
+    """Project the scored rows of a removed block onto the axes of labels fitted without the block.
 
     Parameters
     ----------
@@ -73,14 +74,16 @@ def as_strangers(
     labels : array of shape (L,)
         Label numbers; none of these labels may own a row in the block.
     turns : array of shape (L, K, d)
-        Maps coordinates over the clusters to each label's axes.
+        Rotation from one coordinate per cluster to the axes, for each label.
 
     Returns
     -------
     z : array of shape (L, n, d)
+        The scored rows on the axes of each label.
     centres : array of shape (L, K, d)
         Subclass means on the axes.
     log_weights : array of shape (L, K)
+        Log shares of the subclasses among the negatives.
     """
     own, sizes = shared.own_sums(labels)
     remaining = shared.white_totals - away.sums, shared.counts - away.counts
@@ -106,15 +109,18 @@ def as_strangers(
 
 
 def _contrast(values: Array) -> Array:
-    """Subtract each label's own value from the values of its subclasses."""
+    """Subtract the value of group 0 from the values of groups 1..K, for each label.
+
+    Group 0 holds the label's own rows; the other groups are the subclasses of its negatives.
+    """
     return values[:, 1:] - values[:, :1]
 
 
 def _groups(own: Array, sizes: Array, totals: Array, counts: Array) -> tuple[Array, Array]:
     """Return the sizes and whitened means of each label's groups; both are 0 for empty groups.
 
-    `own` and `sizes` are the sums and numbers of each label's rows in each cluster; `totals` and
-    `counts` are those of all rows.
+    `own` and `sizes` are the sums and numbers of each label's whitened rows in each cluster.
+    `totals` and `counts` are the sums and numbers of all whitened rows in each cluster.
     """
     counts = np.concatenate([sizes.sum(axis=1, keepdims=True), counts - sizes], axis=1)
     sums = np.concatenate([own.sum(axis=1, keepdims=True), totals - own], axis=1)
@@ -124,9 +130,10 @@ def _groups(own: Array, sizes: Array, totals: Array, counts: Array) -> tuple[Arr
 
 
 def _mixed(overlap: Array, counts: Array, filled: Mask) -> Array:
-    """Return the coefficients of ``A Delta'`` on each label's group means.
+    """Return ``A Delta'`` for each label, as coefficients on the label's group means.
 
-    The formula is that of `white.solution_of`, for many labels at once.
+    The formula is that of `white.solution_of`, for many labels at once. `overlap` holds the inner
+    products of the group means, and `filled` marks the groups that are not empty.
     """
     size = counts.shape[1]
     root = np.sqrt(counts)

@@ -24,7 +24,10 @@ MOST_STEPS, CLOSE = 100, 1e-9
 
 
 def whitening(covariance: Array) -> Array:
-    """Return the inverse of the lower Cholesky factor; rows are whitened by its transpose."""
+    """Return the inverse of the lower Cholesky factor of a covariance.
+
+    Rows are whitened by a product with the transpose of this inverse.
+    """
     return linalg.triangular_inverse(linalg.cholesky(covariance))
 
 
@@ -34,7 +37,10 @@ def log_volume(white: Array) -> float:
 
 
 def log_sum_exp(values: Array, axis: int = -1) -> Array:
-    """Return the logarithm of the sum of exponentials along an axis; one value must be finite."""
+    """Return the logarithm of the sum of exponentials along an axis.
+
+    At least one of the values in each sum must be finite.
+    """
     top: Array = values.max(axis=axis, keepdims=True)
     result = top.squeeze(axis)
     if values.shape[axis] > 1:
@@ -49,7 +55,7 @@ def energy(square: Array, width: Any, tail: float, out: Array | None = None) -> 
     For a Gaussian, the energy is half the square. For a Student t distribution with `tail` degrees
     of freedom and the same covariance, it grows like the logarithm of the square. The constant
     depends only on `tail` and on `width`, the number of axes, so it cancels between the two
-    classes. The result is stored in the array `out` if given, which may be `square` itself.
+    classes. If `out` is given, the result is stored in that array, which may be `square` itself.
     """
     if isinf(tail):
         return np.multiply(0.5, square, out=out)
@@ -108,7 +114,10 @@ def fit_tail(squares: Array, width: int, weights: Array) -> float:
 def _tail_slope(
     tail: float, squares: Array, width: int, weights: Array, total: float
 ) -> tuple[float, float]:
-    """Return the derivative of the log likelihood by `tail`, and its derivative by ``1/tail``."""
+    """Return the derivative of the log likelihood with respect to `tail`, and its rate of change.
+
+    The rate of change is the derivative of the first result with respect to ``1/tail``.
+    """
     half, spread = 0.5 * (tail + width), tail - 2
     ratio = squares / spread
     ratio += 1
@@ -129,8 +138,8 @@ def _tail_slope(
 def _root(rising: Callable[[float], tuple[float, float]], low: float, high: float) -> float:
     """Return a root of a function that is negative at `low` and positive at `high`.
 
-    The function returns its value and derivative. Newton steps that would leave the bracket are
-    replaced by bisections.
+    `rising` returns the value and the derivative of the function. Newton steps that would leave the
+    bracket are replaced by bisections.
     """
     at = float(np.sqrt(low * high))
     for _ in range(MOST_STEPS):
@@ -144,7 +153,7 @@ def _root(rising: Callable[[float], tuple[float, float]], low: float, high: floa
 
 
 def _binned(squares: Array, weights: Array) -> tuple[Array, Array]:
-    """Sort squares into narrow bins; return the mean and weight of each bin that is not empty."""
+    """Sort squares into narrow bins; return the mean and total weight of each non-empty bin."""
     bins = (BINS * np.log1p(squares)).astype(np.intp)
     totals = np.bincount(bins, weights).astype(np.float64)
     filled = totals > 0
@@ -152,7 +161,7 @@ def _binned(squares: Array, weights: Array) -> tuple[Array, Array]:
 
 
 def sum_by(values: Array, sets: Ints, n_sets: int) -> Array:
-    """Sum the values within each set."""
+    """Return the sum of the values in each set; `sets` holds the set number of each value."""
     total = np.zeros((n_sets, *values.shape[1:]))
     np.add.at(total, sets, values)
     return total
@@ -163,8 +172,9 @@ def shared_mean_log_likelihood(
 ) -> Array:
     """Return the log likelihood of each set of samples that share an unknown mean, eq. (P_Sk_Prod).
 
-    The mean of a set is drawn from N(0, `between`), and its samples from N(mean, `within`).
-    `between` is clipped to be positive semi-definite. One eigendecomposition serves all set sizes.
+    `sets` holds the set number of each sample. The mean of a set is drawn from N(0, `between`), and
+    its samples from N(mean, `within`). `between` is clipped to be positive semi-definite. One
+    eigendecomposition serves all set sizes.
     """
     sizes = np.bincount(sets, minlength=n_sets).astype(np.float64)
     white = whitening(within)

@@ -23,10 +23,10 @@ FAR = {np.dtype(np.float32): 1e2, np.dtype(np.float64): 1e6}
 
 @dataclass(frozen=True)
 class Subspace:
-    """Axes that separate the positive class from the rest: ``z(x) = coefficients' f(x) - origin``.
+    """Axes that separate positives from negatives: ``z(x) = coefficients' f(x) - origin``.
 
-    In a linear subspace f(x) is the row itself; otherwise it holds the row's kernel values with the
-    training rows.
+    In a linear subspace, f(x) is the row x itself; otherwise f(x) holds the kernel values of x with
+    the training rows.
 
     Attributes
     ----------
@@ -92,7 +92,7 @@ class Subspace:
         )
 
     def project(self, rows: Any) -> Array:
-        """Project float64 rows, sparse or dense, or rows of kernel values."""
+        """Project rows onto the axes: float64 rows, sparse or dense, or rows of kernel values."""
         if self.means is None or sparse.issparse(rows):
             z: Array = rows @ self.coefficients - self.origin
             return z
@@ -101,17 +101,20 @@ class Subspace:
 
 
 class Factor(Protocol):
-    """A holder of rows that can solve any division of them into groups."""
+    """An object that holds rows and can find the axes for any division of the rows into groups."""
 
     def solve(
         self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = EVERY
     ) -> Subspace:
-        """Solve one division, group 0 against groups 1..K, and leave out the given rows, if any."""
+        """Find the axes that separate group 0 from groups 1..K.
+
+        `leave_out` says which rows to leave out; None means that no row is left out.
+        """
 
 
 @dataclass(frozen=True)
 class Solution:
-    """One division solved from factorised rows, before the axes are rotated and d is chosen.
+    """The solution for one division of the rows into groups, before axes are rotated and chosen.
 
     Delta holds the subclass means minus the positive mean, and A is the inverse of the criterion's
     denominator.
@@ -134,9 +137,10 @@ class Solution:
         Inner products ``m_k' A_T m_l`` of the group means, where A_T is the inverse of the ridged
         total scatter.
     block : function of row numbers
-        Returns the inner products of these rows with each other and with the group means.
+        Returns the inner products of the given rows with each other and with the group means.
     leverages : function
-        Returns leverages ``h_i`` and gaps ``1 - f_i h_i`` for all rows.
+        Returns the leverages ``h_i`` and gaps ``1 - f_i h_i`` of all rows; see
+        :mod:`pcsda.core.loo`.
     """
 
     gram: Array
@@ -175,9 +179,10 @@ class Solution:
         )
 
     def axes(self, size: int, n_components: int | None, means: Array | None) -> Axes:
-        """Find the rotation to the axes, given the number of rows.
+        """Find the rotation to the axes, and count the axes of the problem.
 
-        The group means in input space, if given, show which axes are rounding.
+        `size` is the number of rows. If the group means in input space are given as `means`, axes
+        along which they differ only by rounding are dropped.
         """
         values, vectors = linalg.eigh_descending(self.gram)
         rank = count_axes(values, self.noise, size)
@@ -194,9 +199,10 @@ class Solution:
     def left_out(
         self, axes: Axes, groups: Ints, counts: Array, weights: Array | None, leave: Leave
     ) -> LeftOut:
-        """Leave rows out, one by one or together, and project them onto the axes.
+        """Leave rows out, one by one or in blocks, and project them onto the axes.
 
-        All axes are aligned together, so that the leading axes do not depend on how many are kept.
+        All axes of the problem are aligned together, so that the leading axes do not depend on how
+        many axes are kept.
         """
         if leave.together is not None:
             fixed = (self.overlap, axes.every, groups, counts, weights)
@@ -221,8 +227,9 @@ class Solution:
 class Axes:
     """Rotation of a solution to its axes.
 
-    `turn` is the rotation (K, d) to the axes that are kept, `values` are their eigenvalues, `rank`
-    is the number of axes of the problem, and `every` is the rotation (K, rank) to all of them.
+    `turn` is the rotation, of shape (K, d), to the axes that are kept, and `values` holds the
+    eigenvalues of these axes. `rank` is the number of all axes of the problem, and `every` is the
+    rotation, of shape (K, rank), to all of them.
     """
 
     turn: Array
@@ -238,7 +245,7 @@ def project_rows(
 
     `components` may hold the axes of many models, with their `origins` relative to the centre. A
     centre near zero is projected once, which saves a pass over X. A centre that is `far` from zero
-    is subtracted from the rows first; otherwise they would lose digits.
+    is subtracted from the rows first; otherwise the projected rows would lose digits.
     """
     matrix = components.astype(X.dtype, copy=False).T
     if not far:
@@ -261,6 +268,9 @@ def project_rows(
 def is_far(
     components: Floats, centre: Array, variances: Array, dtype: np.dtype[np.floating]
 ) -> bool:
-    """Return whether the centre is so far from zero along an axis that rows would lose digits."""
+    """Return whether the centre is so far from zero along an axis that projected rows lose digits.
+
+    `variances` holds the variance of the positives along each axis.
+    """
     offset = (components.astype(np.float64, copy=False) * centre) ** 2
     return bool(np.any(offset.sum(axis=1) > FAR[dtype] ** 2 * variances))

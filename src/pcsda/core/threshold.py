@@ -1,6 +1,7 @@
 """Thresholds for log-likelihood ratios, chosen on held-out rows, and their error rates.
 
-The scores of each class give a :class:`Tail`; both tails give a :class:`Threshold`.
+A :class:`Tail` is fitted to the scores of each class. The tails of both classes give the error
+rates of a :class:`Threshold`.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class Threshold:
     value : float
         Accept a row if its log-likelihood ratio is at least this.
     false_alarms, misses : float
-        Expected share of negatives accepted, and of positives rejected; NaN if there are no rows to
-        estimate it from.
+        Expected share of negatives accepted, and expected share of positives rejected. A share is
+        NaN if there are no rows of its class.
     false_alarms_interval, misses_interval : tuple of two floats
         90 % Clopper-Pearson intervals for these rates.
     n_negatives, n_positives : int
@@ -109,7 +110,7 @@ def _percent(rate: float, interval: tuple[float, float]) -> str:
 
 
 def _written(rate: float) -> str:
-    """Write a rate in percent with two digits, but write 100 without an exponent."""
+    """Write a rate in percent with two digits, or as 100 if it rounds to 100 %."""
     return f"{100 * rate:.2g}" if rate < 0.995 else "100"
 
 
@@ -117,21 +118,23 @@ def _written(rate: float) -> str:
 class Tail:
     """Scores of one class, with the sign chosen so that high scores are errors.
 
-    The rate at which scores exceed a value is found by counting. Among the highest scores, an
-    exponential distribution of the excesses replaces the count: the tails of a log-likelihood ratio
-    decay at least that fast, and an order statistic of few rows would be noisy. If identities are
-    known, the rate also allows for the uncertainty of the mean excess: averaged over the posterior
-    of the mean, the exponential distribution becomes a Pareto distribution. Without this allowance,
-    new rows would, on average, exceed the threshold for a small rate more often than at this rate.
+    The rate of a value is the share of rows whose scores reach the value. It is found by counting,
+    except among the highest scores, called the tail. There, the excesses of the scores over the
+    start of the tail are described by an exponential distribution. The tails of a log-likelihood
+    ratio decay at least as fast as an exponential, and an order statistic of few rows would be
+    noisy. If identities are known, the rate also allows for the uncertainty of the mean excess:
+    averaged over the posterior of the mean, the exponential distribution becomes a Pareto
+    distribution. Without this allowance, a threshold chosen for a small rate would, on average, be
+    exceeded by new rows more often than at that rate.
 
     Attributes
     ----------
     scores : array of shape (n,)
-        In descending order.
+        Scores in descending order.
     shares : array of shape (n,)
-        Share of all rows with at least this score.
+        For each score, the share of rows with at least this score.
     start, mean_excess, share : float
-        Score at which the tail begins, mean excess over it, and share of rows in the tail.
+        Score at which the tail begins, mean excess over this score, and share of rows in the tail.
     n_effective : float
         Number of equally weighted rows that would carry the same information.
     n_tail : float
@@ -149,7 +152,10 @@ class Tail:
 
     @classmethod
     def of(cls, scores: Array, weights: Array | None = None, identity: Ints | None = None) -> Tail:
-        """Sort the scores and fit their tail; `identity` says which rows belong together."""
+        """Sort the scores and fit their tail.
+
+        `identity`, if given, holds the identity of each row.
+        """
         order = np.argsort(-scores, kind="stable")
         scores = np.clip(scores[order], -FARTHEST, FARTHEST)
         weight = np.ones(len(scores)) if weights is None else weights[order]
@@ -172,7 +178,7 @@ class Tail:
         return cls(scores, shares, start, excess, share, worth, n_tail)
 
     def rate(self, value: float) -> float:
-        """Return the share of rows with a score of at least `value`."""
+        """Return the expected share of rows with a score of at least `value`."""
         if value > self.start:
             if self.mean_excess == 0:
                 return 0.0
@@ -275,7 +281,10 @@ def check_criterion(
     cost_miss: float,
     cost_false_alarm: float,
 ) -> None:
-    """Require exactly one criterion: a valid rate, or a valid prior with valid costs."""
+    """Raise ValueError unless exactly one valid criterion is given.
+
+    The criterion is a rate of false alarms, a rate of misses, or a prior with costs.
+    """
     criteria = {"max_false_alarms": max_false_alarms, "max_misses": max_misses, "prior": prior}
     given = [name for name, asked in criteria.items() if asked is not None]
     if len(given) != 1:
@@ -297,7 +306,7 @@ def check_criterion(
 
 
 def interval(rate: float, n_rows: float, level: float = LEVEL) -> tuple[float, float]:
-    """Return the Clopper-Pearson interval for an error rate; the count may be fractional."""
+    """Return the Clopper-Pearson interval for an error rate; `n_rows` may be fractional."""
     errors, tail = rate * n_rows, (1 - level) / 2
     low = betaincinv(errors, n_rows - errors + 1, tail) if errors > 0 else 0.0
     high = betaincinv(errors + 1, n_rows - errors, 1 - tail) if errors < n_rows else 1.0
@@ -312,7 +321,7 @@ def _estimated(tail: Tail | None, value: float) -> tuple[float, tuple[float, flo
 
 
 def _warn_if_fine(name: str, rate: float, tail: Tail, kind: str) -> None:
-    """Warn if the rate is too small for the data: fewer than ``1 / rate`` rows."""
+    """Warn if there are fewer than ``1 / rate`` rows, too few to show the rate."""
     if tail.n_effective * rate >= 1 - 1e-9:
         return
     warn(

@@ -1,10 +1,11 @@
 """Leaving out blocks of rows, such as a recording or an identity, in closed form (MATH 17).
 
-If one row were left out while near-copies of it stayed, the model would know the row. So a whole
-block B of rows is left out. The ridge and the groups of the other rows stay fixed, and the axes
-without the block are aligned with the axes for all rows. The result depends only on products with
-``A_T = (T + eps I)^-1`` about a fixed origin. If V holds the rows of B and the group means, the
-inner products ``V A_T V'`` are enough, whether they come from whitened rows or a kernel matrix.
+If one row were left out while near-copies of it stayed, the model would in effect have seen the
+row. So a whole block B of rows is left out. The ridge and the groups of the other rows stay fixed,
+and the axes without the block are aligned with the axes for all rows. The result depends only on
+products with ``A_T = (T + eps I)^-1``, where T is the total scatter about a fixed origin. If V
+holds the rows of B and the group means, the inner products ``V A_T V'`` are enough, whether they
+come from whitened rows or a kernel matrix.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def leave_together(
 ) -> LeftOut:
     """Project the rows of each block by the model fitted without that block.
 
-    If there is no model without a block, the coordinates of its rows are NaN.
+    If no model can be fitted without a block, the coordinates of the block's rows are NaN.
 
     Parameters
     ----------
@@ -62,7 +63,8 @@ def leave_together(
     overlap : array of shape (K + 1, K + 1)
         Inner products of the group means.
     rotation : array of shape (K, d)
-        ``Q Lambda^(-1/2)``.
+        ``Q Lambda^(-1/2)``, where Q and Lambda are the eigenvectors and eigenvalues of
+        ``Delta A Delta'``.
     groups : array of shape (N,)
     counts : array of shape (K + 1,)
     weights : array of shape (N,) or None
@@ -113,7 +115,8 @@ def leave_together(
 class _Stack:
     """Blocks of equal size: the numbers, groups and weights of their rows.
 
-    `remaining` is the weight of each group without each block; `empty` marks groups that lose all.
+    `remaining` is the weight of each group without each block. `empty` marks the groups that have
+    no rows left without a block.
     """
 
     members: Ints
@@ -141,7 +144,12 @@ class _Stack:
         return self.empty[:, 0] | self.empty[:, 1:].all(axis=1)
 
     def without(self, block: Block, overlap: Array, counts: Array) -> tuple[Array, Array]:
-        """Return ``V A V'`` and the group means as combinations of V, both without each block."""
+        """Return ``V A V'`` and the group means, for the model without each block.
+
+        V holds the rows of the block and the group means of all rows, and A is the inverse of the
+        criterion's denominator without the block. The new group means are given as combinations of
+        the rows of V.
+        """
         among, with_means = block(self.members)
         (n_blocks, size), n_groups = self.own.shape, len(counts)
         inner = np.empty((n_blocks, size + n_groups, size + n_groups))
@@ -164,7 +172,7 @@ class _Stack:
 
 
 def _cholesky(matrices: Array) -> Array:
-    """Return the lower Cholesky factors of stacked matrices; raise an error if one is singular."""
+    """Return the lower Cholesky factors of stacked matrices, or raise SingularMatrixError."""
     try:
         factor = np.asarray(np.linalg.cholesky(matrices), dtype=np.float64)
     except np.linalg.LinAlgError as error:

@@ -1,4 +1,4 @@
-"""Whitening rows once, so that each further division takes little time (MATH 4).
+"""Whitening rows once, so that any division of the rows into groups is solved quickly (MATH 4).
 
 The within-class scatter of any division is the total scatter T minus a term of rank K + 1. Rows are
 whitened with the ridged total scatter, ``T + eps I``. Each division then needs only its group means
@@ -33,7 +33,9 @@ SMALLEST_REMAINDER = 1e-8
 
 @dataclass(frozen=True)
 class WhiteFactor:
-    """A factor that whitens rows once and then solves any division; D must be at most N.
+    """Whitened rows, from which any division of the rows into groups is solved quickly.
+
+    D must be at most N.
 
     Attributes
     ----------
@@ -44,8 +46,9 @@ class WhiteFactor:
     variance : float
         Mean squared distance of those rows from c.
     ridge : float
+        eps, the absolute ridge.
     rows : array of shape (N, D)
-        ``B' (x - c)``.
+        Whitened rows, ``B' (x - c)``.
     back : array of shape (D, D)
         B, with ``B B' = (T + eps I)^-1``.
     weights : array of shape (N,) or None
@@ -68,14 +71,20 @@ class WhiteFactor:
     def solve(
         self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = EVERY
     ) -> Subspace:
-        """Solve one division in ``2 N D K + O(N K^2)`` operations."""
+        """Find the axes for one division of the rows into groups.
+
+        Cost: ``2 N D K + O(N K^2)`` operations.
+        """
         counts = np.bincount(groups, self.weights).astype(np.float64)
         white = group_means(self.rows, groups, counts, self.weights)
         means = group_means(self.X - self.origin, groups, counts, self.weights)
         return self.solve_means(white, means, groups, counts, n_components, leave_out)
 
     def over(self, cells: Cells) -> WhiteCells:
-        """Sum the rows over the cells once, for use by all classes."""
+        """Sum the rows over the cells once, so that the problems of all classes can share the sums.
+
+        A cell holds the rows of one class in one cluster.
+        """
         return WhiteCells(self, cells, cells.sums(self.rows), cells.sums(self.X - self.origin))
 
     def solve_means(
@@ -87,10 +96,12 @@ class WhiteFactor:
         n_components: int | None,
         leave_out: Leave | None,
     ) -> Subspace:
-        """Solve one division, given its whitened group means and its group means minus the origin.
+        """Find the axes for one division of the rows into groups, given the group means.
 
-        If the group means, or a left-out row, account for nearly all of the scatter in some
-        direction, the remainder is rounding. Then the division gets its own factorisation.
+        `white` holds the means of the whitened rows, and `means` the means of the rows minus the
+        origin. If the group means, or a left-out row, account for nearly all of the scatter in some
+        direction, what remains of the scatter is rounding. Then the scatter within these groups is
+        factorised separately.
         """
         means = means + self.origin
         require_apart(means, self.variance)
@@ -117,14 +128,17 @@ class WhiteFactor:
     def appended(self, X: Floats, values: Array | None = None) -> WhiteFactor:
         """Add the last rows of X, with weight one, by an update of ``4 N D`` operations per row.
 
-        The ridge and the origin stay the same, here and when rows are removed.
+        X holds the old rows, followed by the new ones. The ridge and the origin stay the same.
+        `values` is ignored, because only a kernel matrix needs kernel values.
         """
         count = len(X) - len(self.X)
         fresh = (X[-count:] - self.origin) @ self.back
         return self._updated(X, np.vstack([self.rows, fresh]), fresh, 1.0)
 
     def without(self, kept: Mask, X: Floats) -> WhiteFactor:
-        """Remove rows: the inverse of :meth:`appended`. X holds the remaining rows.
+        """Remove rows, by the inverse of the update in :meth:`appended`.
+
+        `kept` is a mask of the rows that remain, and X holds these rows.
 
         Raises
         ------
@@ -134,16 +148,21 @@ class WhiteFactor:
         return self._updated(X, self.rows[kept], self.rows[~kept], -1.0)
 
     def _updated(self, X: Floats, rows: Array, moved: Array, sign: float) -> WhiteFactor:
-        """Whiten `rows` again after the whitened rows `moved` were added (1) or removed (-1)."""
+        """Whiten the rows again after rows were added or removed.
+
+        `rows` holds all rows after the change, and `moved` the added or removed rows. Both are
+        whitened as before the change. `sign` is 1 if rows were added, and -1 if they were removed.
+        """
         back, axes, change = updated_back(self.back, moved, sign)
         return replace(self, X=X, rows=rows + ((rows @ axes.T) * change) @ axes, back=back)
 
 
 def updated_back(back: Array, moved: Array, sign: float) -> tuple[Array, Array, Array]:
-    """Update B, with ``B B' = (T + eps I)^-1``, for whitened rows added (1) or removed (-1).
+    """Update B, with ``B B' = (T + eps I)^-1``, after rows were added or removed.
 
-    Also returns the axes, as rows, along which whitened coordinates change, and the relative
-    change along each of them.
+    `moved` holds the whitened rows. `sign` is 1 if they were added, and -1 if they were removed.
+    Returns the new B, the axes along which whitened coordinates change, as rows, and the relative
+    change along each axis.
 
     Raises
     ------
@@ -168,7 +187,7 @@ def solution_of(
     block: Block,
     weights: Array | None = None,
 ) -> Solution:
-    """Solve one division of whitened rows, for which A_T is the identity.
+    """Solve one division of whitened rows into groups; for such rows, A_T is the identity.
 
     Parameters
     ----------
@@ -181,7 +200,7 @@ def solution_of(
     groups, weights : arrays of shape (n,)
     counts : array of shape (K + 1,)
     back : array of shape (D, D)
-        Maps whitened directions back; see :class:`WhiteFactor`.
+        Maps whitened directions to directions in input space; see :class:`WhiteFactor`.
     block : function of row numbers
         See :class:`Solution`.
     """
@@ -219,7 +238,10 @@ def solution_of(
 
 @dataclass(frozen=True)
 class WhiteCells:
-    """A white factor with its rows summed over cells: whitened rows, and rows minus the origin."""
+    """Whitened rows, with sums over cells that the problems of all classes share.
+
+    `white` holds the sums of the whitened rows, and `plain` the sums of the rows minus the origin.
+    """
 
     factor: WhiteFactor
     cells: Cells
@@ -229,7 +251,7 @@ class WhiteCells:
     def solve(
         self, label: int, n_components: int | None = None, *, leave_out: Leave | None = EVERY
     ) -> Subspace:
-        """Solve one class against all others."""
+        """Find the axes that separate one class from all others."""
         groups, counts = self.cells.division(label)
         white = self.white.over_groups(label) / counts[:, None]
         plain = self.plain.over_groups(label) / counts[:, None]
@@ -242,11 +264,12 @@ def whiten(
     weights: Array | None = None,
     ridges: list[float] | None = None,
 ) -> Iterator[WhiteFactor]:
-    """Whiten rows with each ridge; `ridges`, if given, are absolute.
+    """Whiten the rows with each ridge, and yield one :class:`WhiteFactor` per ridge.
 
-    Each ridge takes ``N D^2 + D^3/3`` operations for its own Cholesky factor. More than two ridges
-    share one eigendecomposition of the total scatter instead, which takes about
-    ``9 D^3 + 2 N D^2`` operations once and ``N D`` per ridge.
+    If `ridges` is given, its values are used as they are, not scaled to the data. Each ridge takes
+    ``N D^2 + D^3/3`` operations for its own Cholesky factor. More than two ridges share one
+    eigendecomposition of the total scatter instead, which takes about ``9 D^3 + 2 N D^2``
+    operations once and ``N D`` per ridge.
     """
     middle, origin, variance = centred(X, weights)
     absolute = ridges_of(variance, regularizations, ridges)
