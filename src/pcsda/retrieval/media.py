@@ -106,7 +106,10 @@ class Media:
 def media_of(
     values: Sequence[Any], folder: str | os.PathLike[str], columns: Mapping[str, Any]
 ) -> Media:
-    """Infer from the first values whether they are names of pictures or sounds, or texts."""
+    """Make a Media from one value per row: a name of a picture, a name of a sound, or a text.
+
+    The first values show which of these they are.
+    """
     names = [str(value) for value in values[:100]]
     for kind, endings in (("image", PICTURES), ("audio", SOUNDS)):
         # A majority is enough: a card whose file cannot be shown says so.

@@ -10,7 +10,7 @@ import numpy as np
 from ..core.linalg import Array, Floats, Ints
 
 STRATEGIES = ("likely", "uncertain", "diverse", "mixed", "random")
-# "diverse" chooses among this many times n of the most likely rows.
+# "diverse" chooses n rows among the CANDIDATES * n most likely ones.
 CANDIDATES = 5
 
 
