@@ -102,9 +102,9 @@ def column_writer(
 ) -> Iterator[Callable[[Mapping[str, NDArray[Any]]], None]]:
     """Yield a function that writes columns piece by piece.
 
-    The function writes to a CSV or Parquet file, depending on its extension, or CSV to standard
-    output. In CSV, a ' is put before text that a spreadsheet would run as a formula, unless
-    `formulas` is set.
+    The function writes CSV or Parquet, depending on the extension of `path`, or CSV to standard
+    output if `path` is None. In CSV, a ' is put before text that a spreadsheet would run as a
+    formula, unless `formulas` is set.
     """
     import pandas as pd
 

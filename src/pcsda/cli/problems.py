@@ -42,7 +42,7 @@ def needs(package: str, extra: str, purpose: str) -> None:
 
 
 def check_target(path: str | None, *inputs: str) -> None:
-    """Reject an output file that cannot be written, before any work is done."""
+    """Reject an output file that cannot be written or is one of the `inputs`, before any work."""
     if path is None:
         return
     target = Path(path)

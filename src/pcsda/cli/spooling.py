@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def spooled(parts: Iterable[Part], beside: Path) -> Iterator[Callable[[], Iterator[Block]]]:
-    """Write a table's features to a temporary file, and yield a function that reads blocks.
+    """Write a table's features to a temporary file, and yield a function that reads its blocks.
 
     Parameters
     ----------

@@ -33,7 +33,7 @@ def row_hashes(X: MatrixLike) -> NDArray[np.uint64]:
 
 
 def sketch(hashes: Iterable[NDArray[np.uint64]]) -> list[str]:
-    """Return the smallest distinct hashes from all parts of a table, as text."""
+    """Return the `KEPT` smallest distinct hashes from all parts of a table, as text."""
     kept = np.empty(0, dtype=np.uint64)
     for part in hashes:
         kept = np.unique(np.concatenate([kept, part]))[:KEPT]
