@@ -114,7 +114,7 @@ def _mostly_numbers(texts: Sequence[str]) -> bool:
 
 
 def _is_like_ids(values: NDArray[Any]) -> bool:
-    """Return whether a column looks like ids: distinct whole numbers in at least `ENOUGH_ROWS`."""
+    """Return whether a column has at least ENOUGH_ROWS whole numbers, all distinct, like ids."""
     if values.ndim > 1 or len(values) < ENOUGH_ROWS or values.dtype.kind not in "iuf":
         return False
     if values.dtype.kind == "f" and not np.all(values == np.round(values)):

@@ -117,9 +117,9 @@ def say_seen(prepared: Preparation, hashes: NDArray[np.uint64]) -> None:
 def known_labels(
     scorer: Scorer, labels: NDArray[np.str_], a: Namespace
 ) -> tuple[NDArray[Any], Any]:
-    """Return the table's labels, converted to the types of the model's labels.
+    """Return the table's labels, with the types of the model's labels, and the label to evaluate.
 
-    The second return value is the label to evaluate, or None for all labels of a bank.
+    The latter is None for a bank if all labels are evaluated.
     """
     written = {tables.as_text(label): label for label in scorer.labels}
     if not scorer.is_bank:

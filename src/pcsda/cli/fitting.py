@@ -334,9 +334,9 @@ def _weights(table: tables.Table, name: str) -> Array:
 
 
 def left_out_figures(estimator: BaseEstimator) -> dict[str, float] | None:
-    """Return the EER and Cllr of the scores of training rows that are left out of the fit.
+    """Return the EER and Cllr of a model's left-out scores, or None if it has none.
 
-    Return None for a bank and for a model without such scores.
+    Left-out scores are scores of training rows, each from a fit without the row. A bank has none.
     """
     scorer = Scorer(estimator)
     rows = None if scorer.is_bank else left_out(scorer.verifier())

@@ -61,7 +61,10 @@ def values_or(*words: str) -> Callable[[str], Value | list[Value]]:
 def checked(
     kind: type[Number], allows: Callable[[Number], bool], what: str
 ) -> Callable[[str], Number]:
-    """Return a function that parses a number and rejects values that are out of range."""
+    """Return a function that parses a number and rejects it if `allows` returns False.
+
+    `what` describes the allowed numbers in the error message.
+    """
 
     def value(text: str) -> Number:
         try:
@@ -111,7 +114,7 @@ def columns(parser: ArgumentParser) -> None:
 
 
 def formulas(parser: ArgumentParser) -> None:
-    """Add an option to write text that looks like a formula without a change."""
+    """Add an option that leaves text unchanged even if it looks like a formula."""
     formulas = "write text such as =1+1 unchanged; by default, a ' is put before it in CSV files"
     parser.add_argument("--keep-formulas", action="store_true", help=formulas)
 

@@ -1,4 +1,4 @@
-"""Reading and preparing tables in the same way as `fit`, which stores it in the model file."""
+"""Reading and preparing tables in the same way as `fit`, with settings from the model file."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def show_json(value: Mapping[str, Any]) -> None:
 
 
 def show_table(rows: Sequence[Sequence[Any]], header: Sequence[str]) -> None:
-    """Print a table, using rich on a terminal if it is installed, otherwise as aligned text."""
+    """Print a table, on a terminal with rich if that is installed, otherwise as aligned text."""
     cells = [[shown(value) for value in row] for row in rows]
     header = [visible(name) for name in header]
     right = [all(map(_is_figure, column)) for column in zip(*cells, strict=True)]

@@ -42,7 +42,10 @@ def needs(package: str, extra: str, purpose: str) -> None:
 
 
 def check_target(path: str | None, *inputs: str) -> None:
-    """Reject an output file that cannot be written or is one of the `inputs`, before any work."""
+    """Reject an output file that cannot be written or that is also one of the `inputs`.
+
+    Commands call this function before they do any work.
+    """
     if path is None:
         return
     target = Path(path)

@@ -94,7 +94,7 @@ def _features(table: Table, used: Sequence[str | None], a: Namespace) -> list[st
 
 
 def _label(session: SearchSession, examples: Sequence[str]) -> None:
-    """Answer "yes" for examples that have no answer yet."""
+    """Label the examples that have no answer yet with "yes"."""
     if not examples:
         return
     by_text = {as_text(name): name for name in session.gallery.ids}

@@ -69,7 +69,7 @@ def spooled(parts: Iterable[Part], beside: Path) -> Iterator[Callable[[], Iterat
 
 @contextmanager
 def full_disk_named(path: Path) -> Iterator[None]:
-    """If the disk has no room for the temporary file, explain what the file is for."""
+    """Turn the error of a full disk into a Problem that says why a temporary file is needed."""
     try:
         yield
     except OSError as error:

@@ -46,7 +46,7 @@ def score(a: Namespace) -> None:
 
 
 def _opened(a: Namespace) -> Scorer:
-    """Open the model, after checking how rows are named and where the results go."""
+    """Open the model after checking the options for row names and for the output file."""
     if a.id and getattr(a, "trial", None):
         raise Usage("--id names single rows, --trial combines several; use only one")
     check_target(a.output, a.model, a.data)
@@ -246,10 +246,10 @@ def settle_threshold(
 def _keys(
     table: tables.Table, a: Namespace
 ) -> tuple[dict[str, NDArray[Any]], NDArray[np.str_] | None, slice | Ints]:
-    """Return what identifies each result: columns, the trial of each row, and an order.
+    """Return the columns that identify each result, the trial of each row, and a result order.
 
-    Without --trial, the trials are None. With it, there is one result for each trial, and results
-    are put in the order in which trials first appear in the table.
+    Without --trial, each row has a result, and the trials are None. With it, each trial has a
+    result, and the order is that in which trials first appear in the table.
     """
     if not a.trial:
         return _named_rows(table, a), None, slice(None)

@@ -1,4 +1,4 @@
-"""skl2onnx converters for our estimators: the outputs, shapes and nodes for each."""
+"""skl2onnx converters for our estimators, which declare outputs and shapes and add nodes."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def output_types(model: BaseEstimator, kind: type, rows: int | None = None) -> l
 
 
 def _widest(models: Iterable[BaseEstimator]) -> int:
-    """Return the number of axes of the model that has most."""
+    """Return the largest number of axes that any of the models has."""
     inside = [unwrap(model).model for model in models]
     if isinstance(inside[0], MixtureVerifier):
         raise ValueError(

@@ -267,7 +267,7 @@ def _widest(models: Sequence[Verifier]) -> int:
 
 
 def _filled(values: ArrayLike, shape: tuple[int, ...], filling: float = 0.0) -> Array:
-    """Return an array of the given shape with `values` in its first corner, else `filling`."""
+    """Return an array with `values` in its first corner and `filling` elsewhere."""
     result = np.full(shape, filling)
     result[tuple(slice(size) for size in np.shape(values))] = values
     return result

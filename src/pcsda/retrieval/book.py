@@ -102,7 +102,7 @@ class LabelBook:
         return names
 
     def history(self) -> list[Entry]:
-        """Return the answers that have not been undone, for ids in the gallery."""
+        """Return all answers for ids in the gallery, except those that were undone."""
         state = self.store.state()
         if state != self._read_at:
             # Only an undo changes stored labels, so usually only new labels are read. Another

@@ -276,7 +276,7 @@ def counts_by_answers(
 def _offset(scores: Array, answers: Mask, weights: Array) -> float:
     """Return the number to add to the log odds so that they predict the actual number of finds.
 
-    If all answers are the same, half an answer counts as the opposite.
+    If all answers are the same, half of one answer counts as its opposite.
     """
     total = float(weights.sum())
     found = float(
@@ -436,8 +436,8 @@ def rows_to_rule_out(pool: int, members: int) -> int:
 def audit_offer(found: int, pool: int, recall: float) -> tuple[int, int]:
     """Return the sizes of two random audits that show how few members are missing.
 
-    If it finds no member, the first rules out that as many members are missing as were found, and
-    the second confirms `recall`.
+    The first, if it finds no member, rules out that as many members are missing as were found. The
+    second, if it finds no member, confirms that the share found is at least `recall`.
     """
     allowed = int(found * (1 - recall) / recall + 1e-9)
     return rows_to_rule_out(pool, found), rows_to_rule_out(pool, allowed + 1)

@@ -48,7 +48,7 @@ class Answers:
 
     @property
     def weak(self) -> Ints:
-        """Numbers of the random rows without a yes or no, which serve as unchecked negatives."""
+        """Numbers of the random rows not answered yes or no, which serve as unchecked negatives."""
         return np.setdiff1d(self.drawn, np.concatenate([self.yes, self.no]))
 
     @property
@@ -196,8 +196,8 @@ def similarity(gallery: Gallery, clusters: Clusters, answers: Answers) -> Array:
 def order_of(learned: Learned | None, similar: Array | None, n_examples: int) -> Array:
     """Return the scores that rank the gallery, combining similarity and the verifier.
 
-    Similarity counts most while there are few examples, and the verifier later. The two are
-    combined through the logits of their ranks, which do not depend on scale.
+    Similarity counts most while there are few examples, and the verifier later. The two scores are
+    combined through the logits of their ranks, which do not depend on the scale of the scores.
     """
     if learned is None:
         assert similar is not None

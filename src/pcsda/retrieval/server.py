@@ -54,7 +54,7 @@ def make_app(session: SearchSession, media: Media, token: str, hosts: set[str]) 
 
 
 class Pages:
-    """Handlers for the page's requests."""
+    """Handlers for the requests that the search page sends."""
 
     def __init__(self, session: SearchSession, media: Media) -> None:
         self._session = session
@@ -140,7 +140,7 @@ class Pages:
 
 
 def model_file(session: SearchSession) -> bytes:
-    """Return the verifier as a model file."""
+    """Return the bytes of a model file with the session's verifier."""
     from ..persistence import save
 
     with tempfile.TemporaryDirectory() as folder:

@@ -189,7 +189,7 @@ class SearchSession:
         return self.store.undo(who)
 
     def labels(self) -> dict[Any, bool | None]:
-        """Return the current answers in the order given: True, False, or None if skipped.
+        """Return the current answer for each id, in answer order: True, False, or None if skipped.
 
         Returns
         -------
@@ -515,7 +515,7 @@ class SearchSession:
         return Stop(True, reason, "none", float(skipped == 0))
 
     def _decide(self, found: int, left: Remaining, recall: float) -> Stop:
-        """Compare the bound with the goal, and say what it rests on and how to improve it."""
+        """Compare the bound with the goal; explain the basis of the bound and how to improve it."""
         low = found / (found + left.count_high)
         uncovered = self._book.uncovered()
         every = f"count, as every {'finite ' if uncovered else ''}row has an answer"

@@ -276,7 +276,7 @@ class Store:
             file.write(content)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the database."""
         with self._lock:
             self._base.close()
 
@@ -295,7 +295,7 @@ def _person(who: object) -> str:
 
 
 def _legible(text: str) -> str:
-    """Make text valid UTF-8, because file names may contain invalid bytes."""
+    """Make text valid UTF-8; ids may be file names with invalid bytes."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 

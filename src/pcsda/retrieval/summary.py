@@ -1,4 +1,4 @@
-"""A session's numbers for its page, and its labels and report as files."""
+"""The numbers that the page of a session shows, and the files that the page exports."""
 
 from __future__ import annotations
 

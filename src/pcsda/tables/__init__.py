@@ -30,7 +30,7 @@ PACKED_SIZE = 5
 
 
 def kind_of(path: Path) -> str | None:
-    """Return the format that a file name implies, or None."""
+    """Return the format that a file name implies, or None if the name implies no known format."""
     name = path.with_suffix("") if path.suffix.lower() in PACKED else path
     kind = KINDS.get(name.suffix.lower())
     return kind if name == path or kind == "csv" else None
@@ -107,7 +107,7 @@ def read(path: str, wording: Wording | None = None) -> Table:
 def pieces(
     path: str, wording: Wording | None = None, block_rows: int | None = None
 ) -> Iterator[Table]:
-    """Read a table `block_rows` rows at a time; an NPZ file is read whole, then split."""
+    """Yield a table in pieces of `block_rows` rows; an NPZ file is read whole and then split."""
     start = 0
     parts = _parts(path, wording or Wording(), block_rows)
     if block_rows is not None:

@@ -86,7 +86,7 @@ class Table:
         return Table(self.source, columns, len(rows), matrix, self.start, rows)
 
     def feature_names(self, names: Sequence[str]) -> list[str]:
-        """Return one name per feature; embeddings have "name[0]", "name[1]" and so on."""
+        """Return one name per feature; those of an embedding are "name[0]", "name[1]" and so on."""
         found: list[str] = []
         for name in names:
             width = self.columns[name].shape[1:] if name in self.columns else ()
@@ -134,7 +134,9 @@ def bases(features: Sequence[str], known: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Chunk:
-    """A part of a file that is read on demand; the object is small enough for another process.
+    """A part of a file that is read on demand.
+
+    A chunk holds no rows, so it is small enough to send to another process.
 
     Attributes
     ----------
@@ -143,7 +145,7 @@ class Chunk:
     columns : tuple of str
         Names of all columns in the chunk.
     stamp : list
-        Identifies the content without reading it.
+        Values that identify the content, found without reading it.
     read : callable
         Takes column names, or None for all columns, and returns a Table.
     """
@@ -277,7 +279,7 @@ def is_number(text: str) -> bool:
 
 
 def harmless(text: str) -> str:
-    """Put a ' before text that a spreadsheet would run as a formula."""
+    """Return the text, with a ' before it if a spreadsheet would run it as a formula."""
     if not text.lstrip().startswith(("=", "+", "-", "@", "\t", "\r")) or is_number(text):
         return text
     return f"'{text}"

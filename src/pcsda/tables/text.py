@@ -254,7 +254,10 @@ def read_text(path: str, wording: Wording, n_rows: int | None = None) -> Iterato
 
 @contextmanager
 def _opened(path: str, wording: Wording) -> Iterator[tuple[BinaryIO, Wording]]:
-    """Open a file, compressed file or standard input as bytes; UTF-16 is converted to UTF-8."""
+    """Open a file, compressed file or standard input as bytes, and yield it with its wording.
+
+    UTF-16 and UTF-32 are converted to UTF-8, so the encoding in the wording may change.
+    """
     if path == STDIN:
         yield sys.stdin.buffer, wording
         return
