@@ -42,10 +42,7 @@ def needs(package: str, extra: str, purpose: str) -> None:
 
 
 def check_target(path: str | None, *inputs: str) -> None:
-    """Reject an output file that cannot be written or that is also one of the `inputs`.
-
-    Commands call this function before they do any work.
-    """
+    """Reject an output file that cannot be written, before any work is done."""
     if path is None:
         return
     target = Path(path)

@@ -557,7 +557,7 @@ class SearchSession:
         Parameters
         ----------
         path : path
-            File to write. If writing fails, no partial file remains.
+            If writing fails, no partial file remains.
         """
         self.store.copy_to(path)
 
