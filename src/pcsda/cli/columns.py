@@ -32,7 +32,8 @@ def chosen(
 ) -> list[str]:
     """Choose the feature columns: the wanted ones or, by default, all that have no other use.
 
-    `wanted` and `ignored` are names or shell patterns, each of which must match a column.
+    `used` names the columns with another use, such as labels. `wanted` and `ignored` are names or
+    shell patterns, each of which must match a column.
     """
     known = table.names
     for option, patterns in (("--features", wanted), ("--ignore", ignored)):
@@ -53,10 +54,11 @@ def chosen(
 def suitable(
     table: Table, names: Sequence[str], wanted: Sequence[str], decimal: str = "."
 ) -> list[str]:
-    """Leave out text, date and id columns unless they were requested, and print their names.
+    """Return `names` without columns of text, dates or ids, and print which were left out.
 
-    A text column is kept if at least half of its values are numbers: the others are probably typing
-    errors, which :func:`numbers` reports. Numbers with a decimal separator other than `decimal` are
+    If `wanted` is not empty, the user chose the features, and no column is left out. A text column
+    is kept if at least half of its values are numbers: the other values are probably typing errors,
+    which :func:`numbers` reports. Numbers with a decimal separator other than `decimal` are
     rejected, not left out.
     """
     if wanted or table.matrix is not None:
@@ -112,7 +114,7 @@ def _mostly_numbers(texts: Sequence[str]) -> bool:
 
 
 def _is_like_ids(values: NDArray[Any]) -> bool:
-    """Return whether a column has distinct whole numbers, in enough rows to tell."""
+    """Return whether a column has at least ENOUGH_ROWS whole numbers, all distinct, like ids."""
     if values.ndim > 1 or len(values) < ENOUGH_ROWS or values.dtype.kind not in "iuf":
         return False
     if values.dtype.kind == "f" and not np.all(values == np.round(values)):
@@ -173,7 +175,7 @@ def matched(
 
 
 def numbers(table: Table, names: Sequence[str], gaps: bool = False) -> Features:
-    """Return features after checking that all are finite numbers, or missing if `gaps` is set."""
+    """Return features after checking that all values are finite; `gaps` allows missing values."""
     wanted = bases(names, table.names)
     columns = [table.matrix] if table.matrix is not None else map(table.column, wanted)
     bad = [
@@ -199,7 +201,7 @@ def numbers(table: Table, names: Sequence[str], gaps: bool = False) -> Features:
 
 
 def _refuse_gaps(table: Table, names: Sequence[str], values: NDArray[Any], allow: bool) -> None:
-    """Reject infinite values, and missing ones unless allowed, and report where they are."""
+    """Reject infinite values and, unless `allow` is set, missing values, and say where they are."""
     if values.dtype.kind in "biu":
         return
     with np.errstate(over="ignore", invalid="ignore"):

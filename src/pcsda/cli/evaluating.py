@@ -68,8 +68,8 @@ def _scored(
 ) -> tuple[NDArray[np.str_], Array, dict[str, Any], Callable[[Ints], Any]]:
     """Score a table, as a whole or in pieces.
 
-    Returns labels, log-likelihood ratios, additional columns, and a function that returns the
-    features of the rows with given numbers.
+    Return the labels, the log-likelihood ratios, a dict of the columns in `SIDES`, and a function
+    that returns the features of the rows at given positions.
     """
     wanted = {name: option for name, option in SIDES.items() if getattr(a, option)}
     used = [a.label, *(getattr(a, option) for option in wanted.values())]
@@ -88,7 +88,7 @@ def _scored(
     say_seen(of_model(a), np.concatenate(hashes))
 
     def take(chosen: Ints) -> Any:
-        """Return the rows with these numbers; a table in pieces is read a second time."""
+        """Return the rows at the given positions. A table that is read in pieces is read again."""
         if len(labels) == 1:
             return take_rows(X, chosen)
         parts: list[Any] = []
@@ -104,7 +104,7 @@ def _scored(
 
 
 def say_seen(prepared: Preparation, hashes: NDArray[np.uint64]) -> None:
-    """Warn if many of these rows are training rows, because the figures then look too good."""
+    """Warn if many of the evaluated rows are training rows, because figures then look too good."""
     share = share_seen(list(prepared.rows), hashes)
     if share > MANY_SEEN:
         part = "these rows" if share > ALL_SEEN else f"about {share:.0%} of these rows"
@@ -117,7 +117,10 @@ def say_seen(prepared: Preparation, hashes: NDArray[np.uint64]) -> None:
 def known_labels(
     scorer: Scorer, labels: NDArray[np.str_], a: Namespace
 ) -> tuple[NDArray[Any], Any]:
-    """Return the table's labels with the model's label types, and the label to evaluate."""
+    """Return the table's labels, with the types of the model's labels, and the label to evaluate.
+
+    The latter is None for a bank if all labels are evaluated.
+    """
     written = {tables.as_text(label): label for label in scorer.labels}
     if not scorer.is_bank:
         own = next(iter(written))

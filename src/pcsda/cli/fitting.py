@@ -82,7 +82,10 @@ def fit(a: Namespace) -> None:
 
 
 def _threshold(scorer: Scorer, max_false_alarms: float | None) -> Threshold | None:
-    """Return the requested threshold, or the one that a bank chose from its own labels."""
+    """Return the threshold for the requested rate of false alarms, or None without a request.
+
+    For a bank, return the threshold that it chose from its own labels, if any.
+    """
     if scorer.is_bank:
         found: Threshold | None = getattr(scorer.final, "threshold_", None)
         if found is not None:
@@ -113,7 +116,10 @@ def _fit_whole(estimator: BaseEstimator, a: Namespace, prepared: Preparation) ->
 
 
 def name_rows(estimator: BaseEstimator, X: MatrixLike, table: tables.Table, a: Namespace) -> None:
-    """Name subclasses after the labels of their rows, if these differ, and store examples."""
+    """Name subclasses after the labels of their rows, if there are several labels.
+
+    Examples of each subclass are stored as well.
+    """
     scorer = Scorer(estimator)
     if scorer.is_bank:  # a bank already knows the labels and the rows
         if a.id:
@@ -168,7 +174,7 @@ def _fit_in_blocks(estimator: BaseEstimator, a: Namespace, prepared: Preparation
 
 
 def _labels(a: Namespace) -> list[str | None]:
-    """Return the columns that contain labels, not numbers."""
+    """Return the names of the columns to read as text: labels, subclasses, groups and ids."""
     return [a.label, a.subclass, a.group, a.id]
 
 
@@ -200,7 +206,7 @@ def _parts(table: tables.Table, names: list[str], a: Namespace, prepared: Prepar
 
 
 def rest_of(positive: str) -> str:
-    """Return the label for the rest, which is everything outside the class of interest."""
+    """Return the label for all rows outside the class of interest."""
     return f"not {positive}"
 
 
@@ -274,7 +280,7 @@ def _verifier(a: Namespace, given: dict[str, Any]) -> BaseEstimator:
             if name in OF_KERNELS:
                 why = "needs --kernel or --approx"
             raise Usage(f"{option(name)} {why}")
-    given.pop("priors", None)  # their order depends on the labels
+    given.pop("priors", None)  # set later, because their order depends on the labels
     if a.positive != ALL:
         given["pos_label"] = a.positive
     make = kind.published if a.published else kind
@@ -298,7 +304,10 @@ def option(name: str) -> str:
 
 
 def keep_priors_in_order(estimator: BaseEstimator, a: Namespace) -> None:
-    """Set the priors in class order; a number is the probability of the class of interest."""
+    """Set the priors from --priors, in the order of the classes.
+
+    If the option is a number, it is the probability of the class of interest.
+    """
     priors = a.priors
     if priors is None:
         return
@@ -325,7 +334,10 @@ def _weights(table: tables.Table, name: str) -> Array:
 
 
 def left_out_figures(estimator: BaseEstimator) -> dict[str, float] | None:
-    """Return the EER and Cllr of a single model's left-out scores, or None if it has none."""
+    """Return the EER and Cllr of a model's left-out scores, or None if it has none.
+
+    Left-out scores are scores of training rows, each from a fit without the row. A bank has none.
+    """
     scorer = Scorer(estimator)
     rows = None if scorer.is_bank else left_out(scorer.verifier())
     if rows is None or not rows.has_both:
@@ -341,7 +353,7 @@ def sentence(facts: dict[str, Any]) -> str:
     kind = facts["model"]
     size = f"{facts['n_features']} columns"
     if facts["n_samples"] is not None:
-        size = f"{facts['n_samples']:.7g} rows and {size}"  # weights have fractions
+        size = f"{facts['n_samples']:.7g} rows and {size}"  # a sum of weights may be a fraction
     if facts["pos_label"] is None:
         return f"{kind}, verifies {len(facts['classes'])} labels; fitted on {size}."
     if facts["n_positive"] is not None:

@@ -74,7 +74,7 @@ def inspect(a: Namespace) -> None:
 
 
 def subclasses_of(scorer: Scorer) -> list[dict[str, Any]]:
-    """List each model's subclasses with their names and examples, if there are any."""
+    """List the subclasses of each model, with names and examples; skip models without either."""
     found = []
     for label in scorer.labels:
         model = scorer.verifier(label)

@@ -29,7 +29,7 @@ def names(text: str) -> list[str]:
 
 
 def number_or(*words: str) -> Callable[[str], Value]:
-    """Return a function that parses a number or one of these words."""
+    """Return a function that parses a number or one of `words`."""
 
     def value(text: str) -> Value:
         if text in words:
@@ -45,7 +45,10 @@ def number_or(*words: str) -> Callable[[str], Value]:
 
 
 def values_or(*words: str) -> Callable[[str], Value | list[Value]]:
-    """Return a function that parses one value, or several separated by commas."""
+    """Return a function that parses one or more values, separated by commas.
+
+    Each value is a number or one of `words`.
+    """
     one = number_or(*words)
 
     def value(text: str) -> Value | list[Value]:
@@ -58,7 +61,10 @@ def values_or(*words: str) -> Callable[[str], Value | list[Value]]:
 def checked(
     kind: type[Number], allows: Callable[[Number], bool], what: str
 ) -> Callable[[str], Number]:
-    """Return a function that parses a number and rejects values that are out of range."""
+    """Return a function that parses a number and rejects it if `allows` returns False.
+
+    `what` describes the allowed numbers in the error message.
+    """
 
     def value(text: str) -> Number:
         try:
@@ -108,13 +114,13 @@ def columns(parser: ArgumentParser) -> None:
 
 
 def formulas(parser: ArgumentParser) -> None:
-    """Add an option to write formula-like text as is."""
+    """Add an option that leaves text unchanged even if it looks like a formula."""
     formulas = "write text such as =1+1 unchanged; by default, a ' is put before it in CSV files"
     parser.add_argument("--keep-formulas", action="store_true", help=formulas)
 
 
 def costs(parser: ArgumentParser) -> None:
-    """Add options that control the decision: a threshold, a rate, or a prior and costs."""
+    """Add options for the decision: a threshold, a rate of false alarms, or a prior and costs."""
     add = parser.add_argument_group("threshold").add_argument
     add("--threshold", type=finite, metavar="LLR", help="smallest log-likelihood ratio to accept")
     alarms = (

@@ -35,7 +35,7 @@ class Command(ArgumentParser):
 
     @property
     def options(self) -> list[Action]:
-        """All arguments, including grouped ones; argparse has no public list of them."""
+        """All arguments, including those in groups; argparse has no public list of arguments."""
         return self._actions
 
 
@@ -45,7 +45,7 @@ class Parser(ArgumentParser):
     commands: dict[str, Command]
 
     def error(self, message: str) -> NoReturn:
-        """Exit with the message, and point to the help."""
+        """Print the message and where to find help, and exit."""
         super().error(f"{message}; pcsda --help lists the commands, with examples")
 
 

@@ -1,4 +1,4 @@
-"""Reading and preparing tables as `fit` did, with the choices stored in the model file."""
+"""Reading and preparing tables in the same way as `fit`, with settings from the model file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .columns import Features
 
 SCALERS = {"standard": StandardScaler, "robust": RobustScaler}
-# Columns whose ranges differ by more than this factor are in different units.
+# Columns whose ranges differ by more than this factor are taken to be in different units.
 UNITS = 100
 
 
@@ -61,7 +61,10 @@ class Preparation:
 
 
 def of_options(a: Namespace, kept: Preparation | None = None) -> Preparation:
-    """Combine the given options with the ones used for the fit."""
+    """Return how to prepare tables: as the options say, and otherwise as in `kept`.
+
+    `kept` is the preparation used for the fit, or None before a fit.
+    """
     names = ("encoding", "decimal", "scale", "missing")
     given: dict[str, Any] = {n: v for n in names if (v := getattr(a, n, None)) is not None}
     if kept is not None:
@@ -111,7 +114,7 @@ def opened(a: Namespace, prepared: Preparation, text: Sequence[str | None]) -> I
 
 
 def without_gaps(table: Table, names: Sequence[str], prepared: Preparation) -> Table:
-    """Drop rows with missing features if that option was chosen, and print how many."""
+    """Drop rows with missing features if --missing drop is set, and print how many."""
     if prepared.missing != "drop":
         return table
     if table.matrix is not None:
@@ -139,7 +142,7 @@ def prepared_estimator(estimator: BaseEstimator, prepared: Preparation) -> BaseE
 
 
 def say_units(X: Features, prepared: Preparation) -> None:
-    """Print a note if columns have different units and nothing scales them."""
+    """Print a note if columns have different units and are not scaled."""
     if prepared.scale != "none" or not hasattr(X, "columns"):
         return
     rows = np.asarray(X, dtype=np.float64)

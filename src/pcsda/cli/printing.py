@@ -42,7 +42,7 @@ def show_json(value: Mapping[str, Any]) -> None:
 
 
 def show_table(rows: Sequence[Sequence[Any]], header: Sequence[str]) -> None:
-    """Print a table, using rich on a terminal if it is installed, otherwise as aligned text."""
+    """Print a table, on a terminal with rich if that is installed, otherwise as aligned text."""
     cells = [[shown(value) for value in row] for row in rows]
     header = [visible(name) for name in header]
     right = [all(map(_is_figure, column)) for column in zip(*cells, strict=True)]
@@ -102,9 +102,9 @@ def column_writer(
 ) -> Iterator[Callable[[Mapping[str, NDArray[Any]]], None]]:
     """Yield a function that writes columns piece by piece.
 
-    The function writes to a CSV or Parquet file, depending on its extension, or CSV to standard
-    output. In CSV, a ' is put before text that a spreadsheet would run as a formula, unless
-    `formulas` is set.
+    The function writes CSV or Parquet, depending on the extension of `path`, or CSV to standard
+    output if `path` is None. In CSV, a ' is put before text that a spreadsheet would run as a
+    formula, unless `formulas` is set.
     """
     import pandas as pd
 

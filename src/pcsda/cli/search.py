@@ -84,7 +84,7 @@ def _is_folder(media: str | None) -> bool:
 
 
 def _features(table: Table, used: Sequence[str | None], a: Namespace) -> list[str]:
-    """Return the columns given by --features, or all numeric ones not used otherwise."""
+    """Return the columns given by --features, or all numeric columns without another use."""
     names = chosen(table, used, a.features, a.ignore)
     if a.features or table.matrix is not None:
         return names
@@ -95,7 +95,7 @@ def _features(table: Table, used: Sequence[str | None], a: Namespace) -> list[st
 
 
 def _label(session: SearchSession, examples: Sequence[str]) -> None:
-    """Answer "yes" for examples that have no answer yet."""
+    """Label the examples that have no answer yet with "yes"."""
     if not examples:
         return
     by_text = {as_text(name): name for name in session.gallery.ids}
@@ -108,7 +108,7 @@ def _label(session: SearchSession, examples: Sequence[str]) -> None:
 
 
 def _media(a: Namespace, table: Table, ids: Any, names: Sequence[str]) -> Media:
-    """Return what to show: files from a folder or column, texts, or the other columns."""
+    """Return what to show for each row: a picture, a sound, a text or the values of columns."""
     from ..retrieval.media import PICTURES, SOUNDS, Media, media_of
 
     beside = [n for n in table.columns if n not in {*names, a.id, a.media}]

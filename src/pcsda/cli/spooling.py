@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def spooled(parts: Iterable[Part], beside: Path) -> Iterator[Callable[[], Iterator[Block]]]:
-    """Write a table's features to a temporary file, and yield a function that reads blocks.
+    """Write a table's features to a temporary file, and yield a function that reads its blocks.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def spooled(parts: Iterable[Part], beside: Path) -> Iterator[Callable[[], Iterat
 
 @contextmanager
 def full_disk_named(path: Path) -> Iterator[None]:
-    """If the disk has no room for the temporary file, explain what the file is for."""
+    """Turn the error of a full disk into a Problem that says why a temporary file is needed."""
     try:
         yield
     except OSError as error:

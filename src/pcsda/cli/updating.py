@@ -54,7 +54,7 @@ def update(a: Namespace) -> None:
 
 
 def _labelled(scorer: Scorer, a: Namespace) -> tuple[Any, NDArray[np.str_]]:
-    """Return the features of all rows in the model's order, and their labels as written."""
+    """Return the features of all rows, in the model's order, and the rows' labels as text."""
     parts, labels = [], []
     for table, X in new_rows(scorer, a, [a.label]):
         parts.append(X)

@@ -46,7 +46,7 @@ def score(a: Namespace) -> None:
 
 
 def _opened(a: Namespace) -> Scorer:
-    """Open the model, after checking how rows are named and where the results go."""
+    """Open the model after checking the options for row names and for the output file."""
     if a.id and getattr(a, "trial", None):
         raise Usage("--id names single rows, --trial combines several; use only one")
     check_target(a.output, a.model, a.data)
@@ -67,7 +67,11 @@ def identify(a: Namespace) -> None:
 
 
 def _write_scores(scorer: Scorer, a: Namespace, place: int | None, limit: Threshold | None) -> None:
-    """Score rows for the label at index `place`, or the best or claimed one; write the results."""
+    """Score rows and write the results.
+
+    Rows are scored for the label at index `place` or, if it is None, for their claimed or best
+    label.
+    """
     prior, threshold = settle_threshold(a, 0.5 if scorer.is_bank else scorer.prior(), limit)
     why = limit.rule if limit and threshold == limit.value else f"prior {prior:.4g}"
     note(f"rows with a log-likelihood ratio of at least {threshold:.4g} are accepted ({why})")
@@ -92,7 +96,10 @@ def _scored(
     prior: float,
     threshold: float,
 ) -> dict[str, NDArray[Any]]:
-    """Return result columns for the label at index `place`, or for the best or claimed label."""
+    """Return the columns of results for the label at index `place`.
+
+    If `place` is None, the results are for each row's claimed or best label.
+    """
     columns, trials, order = _keys(table, a)
     ratios = scorer.log_likelihood_ratios(X, trials)
     names = np.array([tables.as_text(label) for label in scorer.labels])
@@ -166,7 +173,10 @@ def _one_label(scorer: Scorer, named: str | None) -> Any:
 def new_rows(
     scorer: Scorer, a: Namespace, used: Sequence[str | None]
 ) -> Iterator[tuple[tables.Table, Features]]:
-    """Yield tables with their features in the model's order, as one table or in pieces."""
+    """Yield the command's table, whole or in pieces, with the features in the model's order.
+
+    `used` names the columns that are not features.
+    """
     in_pieces = a.block_rows is not None or is_large(a.data)
     if in_pieces and getattr(a, "trial", None):
         raise Problem(
@@ -201,8 +211,9 @@ def given_costs(a: Namespace) -> dict[str, float]:
 def chosen_threshold(scorer: Scorer, a: Namespace, names_best: bool = False) -> Threshold | None:
     """Choose the threshold for a false alarm rate, or return the model's own threshold.
 
-    A bank's threshold applies to the best label for each row; a stranger is more likely to reach
-    it with some label than with one given label.
+    A bank's own threshold is returned only if `names_best` is set, because it applies to the best
+    label for each row. A stranger is more likely to reach it with some label than with one given
+    label.
     """
     if a.max_false_alarms is None:
         return getattr(scorer.final, "threshold_", None) if names_best else scorer.threshold
@@ -220,7 +231,7 @@ def chosen_threshold(scorer: Scorer, a: Namespace, names_best: bool = False) -> 
 def settle_threshold(
     a: Namespace, fitted_prior: float, chosen: Threshold | None = None
 ) -> tuple[float, float]:
-    """Return the prior and threshold from the options or, if not given, from the model."""
+    """Return the prior and threshold from the options or, without such options, from the model."""
     costs = given_costs(a)
     if a.threshold is not None and costs:
         raise Usage("--threshold sets the threshold; leave out the costs")
@@ -235,9 +246,10 @@ def settle_threshold(
 def _keys(
     table: tables.Table, a: Namespace
 ) -> tuple[dict[str, NDArray[Any]], NDArray[np.str_] | None, slice | Ints]:
-    """Return columns that identify each result, the trials, and the order of the results.
+    """Return the columns that identify each result, the trial of each row, and a result order.
 
-    Trials keep the order of the table and are not sorted by name.
+    Without --trial, each row has a result, and the trials are None. With it, each trial has a
+    result, and the order is that in which trials first appear in the table.
     """
     if not a.trial:
         return _named_rows(table, a), None, slice(None)

@@ -53,7 +53,7 @@ class KernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
 
     def _settled(self, X: Floats, y: ArrayLike | None, kernels: tuple[str, ...]) -> Kernel:
-        """Return the kernel with its bandwidth; `y` is used only if the rule needs it."""
+        """Return the kernel with its bandwidth; `y` is used only for ``gamma="positive"``."""
         validation.check_kernel(self.kernel, self.gamma, kernels)
         positive = None
         if y is not None and isinstance(self.gamma, str) and self.gamma == "positive":
@@ -65,7 +65,11 @@ class KernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     @abstractmethod
     def _writer(self, dtype: np.dtype[np.floating]) -> tuple[int, Writer]:
-        """Return a function ``write(rows, features)`` and how many numbers it needs per row."""
+        """Return a buffer size and a function ``write(rows, features)``.
+
+        The function writes the features of `rows` into the array `features`. The size is how many
+        numbers the function holds in memory for each row.
+        """
 
     def transform(self, X: Any) -> Floats:
         """Map rows to features whose inner products equal or approximate the kernel values.

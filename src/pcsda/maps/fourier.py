@@ -20,7 +20,8 @@ class FourierMap(KernelMap):
     Parameters
     ----------
     n_components : int, default=1000
-        Number of features; the kernel error is inversely proportional to its square root.
+        Number of features; the error of the kernel values is inversely proportional to its square
+        root.
     kernel : {"rbf", "laplacian"}, default="rbf"
         The kernel to approximate.
     gamma : {"all", "positive", "scale"} or float, default="all"

@@ -50,7 +50,7 @@ class _OnPivots:
     whitening_: Array
 
     def _matrix(self, rows: Floats, verbose: bool) -> Array | None:
-        """Return the kernel matrix of rows if features are computed from it, or else None."""
+        """Return the kernel matrix of rows, or None for the linear kernel, which needs none."""
         if self.kernel_.metric == "linear":
             if not np.isfinite(_sum_squares(rows)):
                 raise not_finite()
@@ -92,7 +92,10 @@ class _OnPivots:
         return hasattr(self, "basis_")  # absent in files of version 0.1.0
 
     def _values(self, X: Floats) -> Array:
-        """Return the kernel values between rows and pivots, or the rows if features need them."""
+        """Return the kernel values between rows and pivots.
+
+        If the features are computed from the rows themselves, return the rows.
+        """
         if self._of_rows:
             return np.asarray(X, dtype=np.float64)
         if self.kernel_.metric == "precomputed":
@@ -129,9 +132,9 @@ class ExactKernelMap(_OnPivots, KernelMap):
     n_components : int or None, default=None
         Maximum number of features; None keeps all that exceed `tol`.
     tol : float or None, default=None
-        Drop pivots up to this fraction of the largest diagonal entry, or eigenvalues up to this
-        fraction of the largest one. None means 1e-14, the rounding error of kernel values; for the
-        linear kernel, it means the rounding error of the rows themselves.
+        Drop pivots up to this fraction of the kernel matrix's largest diagonal entry, or
+        eigenvalues up to this fraction of the largest one. None means 1e-14, the rounding error of
+        kernel values; for the linear kernel, it means the rounding error of the rows themselves.
     degree, coef0, kernel_params
         Parameters of the kernel, as in scikit-learn.
     pos_label, random_state, verbose
@@ -151,10 +154,11 @@ class ExactKernelMap(_OnPivots, KernelMap):
 
     Notes
     -----
-    Kernel values are accurate to about 16 digits; features, which behave like their square roots,
-    to 8. Weaker directions are missing from the map. So at a relative ridge below 1e-7, PCSDA
-    fitted to the features and :class:`KernelPCSDA` may differ for rows unlike the training rows;
-    the latter is then more accurate. The linear kernel has no such limit.
+    Kernel values are accurate to about 16 digits, but features only to about 8, because they behave
+    like square roots of kernel values. Directions weaker than that are missing from the map. So at
+    a relative ridge below 1e-7, PCSDA fitted to the features and :class:`KernelPCSDA` may differ
+    for rows unlike the training rows; the latter is then more accurate. The linear kernel has no
+    such limit.
 
     Examples
     --------
@@ -276,7 +280,11 @@ class ExactKernelMap(_OnPivots, KernelMap):
         return self._finished()
 
     def _beyond(self, X: Floats, old: Array) -> tuple[Array, Ints, Array]:
-        """Return the additional features of new rows, the new pivots, and the pivots' features."""
+        """Extend the map by what the features `old` of new rows do not represent.
+
+        Return the additional features of these rows, the positions of the new pivots among the
+        rows, and the additional features of the new pivots.
+        """
         matrix = self._matrix(X, self.verbose)
         room = None if self._limit is None else max(self._limit - len(self.factor_), 0)
         if matrix is None:
@@ -428,7 +436,7 @@ def _sum_squares(X: Floats) -> float:
 
 
 def _panels(matrix: Array) -> Iterator[tuple[slice, Array]]:
-    """Yield column blocks of an upper triangular matrix, without the zeros below."""
+    """Yield the column blocks of an upper triangular matrix, without their rows of zeros."""
     for start in range(0, matrix.shape[1], PANEL):
         columns = slice(start, start + PANEL)
         filled = np.flatnonzero(matrix[:, columns].any(axis=1))

@@ -54,7 +54,7 @@ def export_onnx(
     ratio has a column for each label, and `z` has the shape (rows, labels, axes), with zeros beyond
     the axes of a label's model. A model with a `threshold_` has a fifth output, the boolean
     `accepted`. A map has a single output, `features`. Boolean labels become 0 and 1. The metadata
-    contain the classes, the class of interest and the version.
+    contain the classes, the class of interest and the version of pcsda.
 
     Examples
     --------
@@ -141,7 +141,7 @@ def _options(inside: Unwrapped, single: bool) -> dict[int, dict[str, bool]]:
 
 
 def _check_runs(content: bytes) -> None:
-    """Reject a graph that ONNX Runtime, where it is installed, cannot load."""
+    """Reject a graph that ONNX Runtime cannot load; check nothing if it is not installed."""
     try:
         import onnxruntime
     except ImportError:

@@ -1,4 +1,4 @@
-"""skl2onnx converters for our estimators: the outputs, shapes and nodes for each."""
+"""skl2onnx converters for our estimators, which declare outputs and shapes and add nodes."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ MODELS = (
     *(MixtureVerifier, PCSDACV, VerifierBank),
 )
 # skl2onnx passes zipmap to every classifier at the end of a pipeline; probabilities are always an
-# array here. With `raw_scores` it requests decision values instead, as its converters for
-# scikit-learn's meta-estimators do. `transform` returns z only, for a model in the middle of a
-# pipeline. `single` keeps probabilities above the smallest float32 number.
+# array here. With `raw_scores`, skl2onnx requests decision values instead, as its converters for
+# scikit-learn's meta-estimators do. With `transform`, a model returns only z, as it must in the
+# middle of a pipeline. `single` keeps probabilities above the smallest float32 number.
 OPTIONS: dict[str, list[Any]] = {"zipmap": [True, False, "columns"]}
 OPTIONS |= {name: [True, False] for name in ("raw_scores", "transform", "single")}
 
@@ -73,7 +73,10 @@ def _convert(scope: Scope, operator: Operator, container: Container) -> None:
 
 
 def output_types(model: BaseEstimator, kind: type, rows: int | None = None) -> list[Any]:
-    """Return output types and shapes, in order; `kind` is the type of numeric outputs."""
+    """Return the types of a model's outputs, with their shapes, in the order of `OUTPUTS`.
+
+    `kind` is the type of the numeric outputs. `rows` is the number of rows, or None if it may vary.
+    """
     from skl2onnx.common.data_types import BooleanTensorType, Int64TensorType, StringTensorType
 
     final = unwrap(model).model
@@ -92,7 +95,7 @@ def output_types(model: BaseEstimator, kind: type, rows: int | None = None) -> l
 
 
 def _widest(models: Iterable[BaseEstimator]) -> int:
-    """Return the largest number of axes of the models."""
+    """Return the largest number of axes that any of the models has."""
     inside = [unwrap(model).model for model in models]
     if isinstance(inside[0], MixtureVerifier):
         raise ValueError(
@@ -103,7 +106,7 @@ def _widest(models: Iterable[BaseEstimator]) -> int:
 
 
 def _labels(classes: NDArray[Any]) -> NDArray[Any]:
-    """Return labels as a type that ONNX supports: integers or strings."""
+    """Convert labels to a type that ONNX supports: integers or strings."""
     whole = classes.dtype.kind == "f" and np.all(classes == np.round(classes))
     if whole or classes.dtype.kind in "biu":
         return classes.astype(np.int64)
@@ -118,7 +121,7 @@ def _labels(classes: NDArray[Any]) -> NDArray[Any]:
 def _parse_model(
     scope: Scope, model: BaseEstimator, inputs: list[Variable], custom_parsers: object = None
 ) -> list[Variable]:
-    """Declare a model's outputs: all of them, or only z."""
+    """Declare a model's outputs: only `z` if the option `transform` is set, otherwise all."""
     from skl2onnx.common.data_types import guess_tensor_type
 
     kind = type(guess_tensor_type(inputs[0].type))
@@ -150,7 +153,10 @@ def _shape_model(operator: Operator) -> None:
 
 
 def _number_type(operator: Operator) -> type:
-    """Return the type of the numeric outputs, from the probabilities or, if it is alone, from z."""
+    """Return the type of the numeric outputs.
+
+    It is the type of the probabilities, or of `z` if that is the only output.
+    """
     return type(operator.outputs[:2][-1].type)
 
 
@@ -160,7 +166,7 @@ def _shape_map(operator: Operator) -> None:
 
 
 def _checked_rows(operator: Operator) -> int | None:
-    """Check the number of input columns, and return the number of rows if it is known."""
+    """Check the number of input columns, and return the number of rows, or None if it may vary."""
     from skl2onnx.common.utils import check_input_and_output_numbers
 
     check_input_and_output_numbers(operator, input_count_range=1)
@@ -205,7 +211,7 @@ def _convert_verifier(graph: Graph) -> None:
 
 
 def _convert_mixture(graph: Graph) -> None:
-    """Join the ratios of the modes' own verifiers, and calibrate the result."""
+    """Convert a mixture: combine the ratios from the verifiers of its modes, and calibrate them."""
     model = graph.model
     ratios, z = _one_by_one(graph, [unwrap(one) for one in model.models_])
     shares = np.log(model.mode_counts_ / model.mode_counts_.sum())
@@ -216,7 +222,7 @@ def _convert_mixture(graph: Graph) -> None:
 
 
 def _write_one(graph: Graph, ratio: str, z: str) -> None:
-    """Write the outputs of a verifier for one class, given its ratio, shape (n, 1), and z."""
+    """Write the outputs of a verifier for one class, from `ratio` of shape (rows, 1) and `z`."""
     model = graph.model
     sign = 2.0 * unwrap(model).index - 1.0
     odds = graph("Add", graph("Mul", ratio, sign), formulas.prior_odds([model]))
@@ -253,7 +259,7 @@ def _convert_bank(graph: Graph) -> None:
         z = graph("Transpose", z, perm=[1, 0, 2])
     odds = graph("Add", ratios, formulas.prior_odds(models))
     label = _label_of(graph, graph.model.classes_, graph("ArgMax", odds, axis=1, keepdims=0))
-    if len(models) == 2:  # the second against the first
+    if len(models) == 2:  # the odds of each label against the other
         odds = graph("MatMul", odds, np.array([[1.0, -1.0], [-1.0, 1.0]]))
     if asked(graph.scope, graph.model, "raw_scores"):
         probabilities = odds
@@ -269,7 +275,10 @@ def _convert_bank(graph: Graph) -> None:
 
 
 def _one_by_one(graph: Graph, inside: list[Unwrapped]) -> tuple[str, str]:
-    """Return log-likelihood ratios and coordinates for models that each have their own steps."""
+    """Convert models one by one, each with the steps before it.
+
+    Return the log-likelihood ratios and the coordinates of all models.
+    """
     from skl2onnx.common.data_types import DoubleTensorType
 
     wide = max(one.model.n_components_ for one in inside)
@@ -283,7 +292,7 @@ def _one_by_one(graph: Graph, inside: list[Unwrapped]) -> tuple[str, str]:
 
 
 def _inside(graph: Graph, inside: Unwrapped, kind: type) -> list[str]:
-    """Return a nested model's outputs, using its own converter."""
+    """Add a nested model, using its own converter, and return the names of its outputs."""
     model = make_pipeline(*inside.before, inside.model) if inside.before else inside.model
     outputs = _declared(graph.scope, model, graph.operator.inputs, kind)
     return [variable.full_name for variable in outputs]

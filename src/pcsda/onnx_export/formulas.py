@@ -69,9 +69,10 @@ def of_unit_length(graph: Graph, X: str) -> str:
 
 
 def _distances(graph: Graph, metric: str, X: str, rows: Array) -> str:
-    """Sum |x - y| or (x - y)^2 / (x + y) over the features, for each row of X in turn.
+    """Compute distances between rows x of X and `rows` y.
 
-    Computing all at once would need an array of size rows x rows x features.
+    A distance is the sum of |x - y| or (x - y)^2 / (x + y) over the features. The graph takes the
+    rows of X one at a time; all at once would need an array of size rows x rows x features.
     """
     from onnx import TensorProto, helper
 
@@ -108,7 +109,10 @@ def linear_coordinates(graph: Graph, X: str, models: Sequence[Verifier]) -> str:
 
 
 def kernel_coordinates(graph: Graph, X: str, models: Sequence[Verifier]) -> str:
-    """Compute coordinates (models, rows, axes) for kernel models, using shared rows only once."""
+    """Compute coordinates for kernel models, of shape (models, rows, axes).
+
+    For models that share training rows and kernel, the kernel values are computed only once.
+    """
     wide = _widest(models)
     groups: dict[object, list[int]] = {}
     for index, model in enumerate(models):
@@ -142,7 +146,7 @@ def log_likelihood_ratios(graph: Graph, z: str, models: Sequence[Verifier]) -> s
     mixtures = [density.base for density in densities]
     ratio = _scaled(graph, _log_ratios(graph, z, mixtures, wide), weights[:, :1])
     if weights[:, 1].any():
-        # The second view of blends; other models get zeros, with a weight of zero.
+        # A blend has a second density, on its Fisher axis. Other models get zeros with zero weight.
         axes = [_on_axis(density) for density in densities]
         columns = np.stack([_filled(axis[:, None], (wide, 1)) for axis, _ in axes])
         clouds = _log_ratios(graph, graph("MatMul", z, columns), [cloud for _, cloud in axes], 1)
@@ -152,7 +156,7 @@ def log_likelihood_ratios(graph: Graph, z: str, models: Sequence[Verifier]) -> s
 
 
 def _bent(graph: Graph, ratios: str, models: Sequence[Verifier]) -> str:
-    """Apply each model's calibration bend to ratios (models, rows); see `core.calibration`."""
+    """Bend ratios, of shape (models, rows), by each model's calibration; see `core.calibration`."""
     calibrations = [model.calibration_ for model in models]
     bent = np.array([[part.is_bent] for part in calibrations])
     if not bent.any():
@@ -165,7 +169,10 @@ def _bent(graph: Graph, ratios: str, models: Sequence[Verifier]) -> str:
 
 
 def _on_axis(density: Density) -> tuple[Array, Mixture]:
-    """Return a blend's Fisher axis and the density on it; without a blend, an axis of zeros."""
+    """Return the Fisher axis of a blend, and the density on that axis.
+
+    For a density that is not a blend, return an axis of zeros and a placeholder density.
+    """
     if isinstance(density, Blend):
         return density.axis, density.cloud
     base = density.base
@@ -174,7 +181,10 @@ def _on_axis(density: Density) -> tuple[Array, Mixture]:
 
 
 def _log_ratios(graph: Graph, z: str, densities: Sequence[Mixture], wide: int) -> str:
-    """Compute uncalibrated log ratios (models, rows) from one view of each density."""
+    """Compute uncalibrated log-likelihood ratios, of shape (models, rows).
+
+    `densities` holds one mixture for each model.
+    """
     most = max(len(density.centres) for density in densities)
     positive, negative, pulls, sizes, levels, volumes = [], [], [], [], [], []
     for density in densities:
@@ -206,7 +216,7 @@ def _log_ratios(graph: Graph, z: str, densities: Sequence[Mixture], wide: int) -
 
 
 def _energy(graph: Graph, squares: str, widths: Array, tails: Array) -> str:
-    """Return half the squares or, for heavy tails, their logarithmic form; see `core.student`."""
+    """Compute half of each square or, for heavy tails, its logarithmic form; see `core.student`."""
     gaussian = np.isinf(tails)
     spread = np.where(gaussian, 1.0, tails - 2)
     factors = np.where(gaussian, 0.0, 0.5 * (np.where(gaussian, 0.0, tails) + widths))
@@ -219,7 +229,11 @@ def _energy(graph: Graph, squares: str, widths: Array, tails: Array) -> str:
 
 
 def _scaled(graph: Graph, values: str, factors: Array) -> str:
-    """Multiply by a number between 1/4 and 1/2, then by a power of two, which is exact."""
+    """Multiply `values` by `factors` in two steps, so that ONNX Runtime drops no factor near one.
+
+    The first step multiplies by a number between 1/4 and 1/2, and the second by a power of two,
+    which is exact.
+    """
     parts, powers = np.frexp(factors)
     return graph("Mul", graph("Mul", values, parts / 2), np.ldexp(2.0, powers))
 
@@ -232,7 +246,7 @@ def _bounded(graph: Graph, z: str) -> str:
 
 
 def prior_odds(models: Sequence[Verifier]) -> Array:
-    """Return the prior log odds for the second class against the first."""
+    """Return each model's prior log odds of its second class against its first."""
     priors = np.array([model.class_prior_ for model in models])
     return np.asarray(np.log(priors[:, 1] / priors[:, 0]))
 
@@ -253,7 +267,7 @@ def _widest(models: Sequence[Verifier]) -> int:
 
 
 def _filled(values: ArrayLike, shape: tuple[int, ...], filling: float = 0.0) -> Array:
-    """Return an array of the given shape with `values` in its first corner."""
+    """Return an array with `values` in its first corner and `filling` elsewhere."""
     result = np.full(shape, filling)
     result[tuple(slice(size) for size in np.shape(values))] = values
     return result

@@ -18,11 +18,10 @@ Item = TypeVar("Item")
 
 
 class Graph:
-    """Helper that adds nodes to the graph that skl2onnx builds; a node is named by its output.
+    """Adds nodes to the graph that skl2onnx builds, and names each node by its output.
 
-    Everything is computed in double precision, whatever the input type, because a
-    log-likelihood ratio is a difference of squares, and single precision would leave too few digits
-    of it.
+    Everything is computed in double precision, whatever the input type: a log-likelihood ratio is a
+    difference of squares, of which single precision would leave too few digits.
     """
 
     def __init__(self, scope: Scope, operator: Operator, container: Container) -> None:
@@ -32,7 +31,7 @@ class Graph:
         self.model: Any = operator.raw_operator
 
     def constant(self, values: ArrayLike) -> str:
-        """Store an array in the graph: floats as double, integers and strings unchanged."""
+        """Store an array in the graph as doubles, 64-bit integers or strings; return its name."""
         from onnx import TensorProto, numpy_helper
 
         name: str = self.scope.get_unique_variable_name("constant")
@@ -49,7 +48,10 @@ class Graph:
     def __call__(
         self, operator: str, *inputs: ArrayLike, output: str | None = None, **options: Any
     ) -> str:
-        """Add a node; its inputs are names of other nodes, or arrays to store in the graph."""
+        """Add a node and return its name.
+
+        The inputs are names of other nodes, or arrays to store in the graph.
+        """
         name: str = output or self.scope.get_unique_variable_name(operator.lower())
         names = [part if isinstance(part, str) else self.constant(part) for part in inputs]
         unique = self.scope.get_unique_operator_name(operator)
@@ -57,7 +59,7 @@ class Graph:
         return name
 
     def reduce(self, operator: str, values: str, axis: int, *, keep: bool = False) -> str:
-        """Add a node that reduces one axis, given as an input in newer operator sets."""
+        """Add a node that reduces one axis, which newer operator sets take as an input."""
         since = 13 if operator == "ReduceSum" else 18
         if self.container.target_opset >= since:
             return self(operator, values, np.array([axis]), keepdims=int(keep))
@@ -70,7 +72,7 @@ class Graph:
         return self("Cast", self.operator.inputs[0].full_name, to=TensorProto.DOUBLE)
 
     def write(self, *results: str) -> None:
-        """Write results with the names and types of the requested outputs."""
+        """Convert results to the types of the requested outputs, and give them their names."""
         outputs = self.operator.outputs
         for values, variable in zip(wanted(results, len(outputs)), outputs, strict=False):
             kind = variable.type.to_onnx_type().tensor_type.elem_type
@@ -78,10 +80,14 @@ class Graph:
 
 
 def asked(scope: Scope, model: BaseEstimator, option: str) -> bool:
-    """Return whether an option is set for a model."""
+    """Return whether a skl2onnx option is set for a model."""
     return bool(scope.get_options(model, {option: False})[option])
 
 
 def wanted(outputs: Sequence[Item], count: int) -> Sequence[Item]:
-    """Choose outputs: all, the first few, or only one (z for a model, the features for a map)."""
+    """Return the outputs to write, in order, if `count` outputs were requested.
+
+    A single requested output is `z` for a model and the features for a map. Otherwise all outputs
+    are returned, and the caller uses the first `count`.
+    """
     return (outputs[3:4] or outputs) if count == 1 else outputs

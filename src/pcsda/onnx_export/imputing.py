@@ -44,8 +44,9 @@ def _convert(scope: Scope, operator: Operator, container: Container) -> None:
 def _kept_and_fillings(imputer: SimpleImputer) -> tuple[NDArray[np.int64], Array]:
     """Return the columns that an imputer keeps, and the value that it fills in for each.
 
-    For any strategy, both are found by transforming two rows: one of column numbers and one of
-    missing values. The imputer may leave out a column that had no values in the fit.
+    For any strategy, both are found by letting the imputer transform two rows: one of column
+    numbers and one of missing values. An imputer may leave out a column that had no values in the
+    fit.
     """
     _refuse(imputer)
     numbers = np.arange(imputer.n_features_in_, dtype=np.float64)

@@ -1,4 +1,7 @@
-"""Random audits of unlabelled rows, which bound the number of members left without the model."""
+"""Random audits: samples of unlabelled rows that bound the number of members left to find.
+
+A bound from an audit does not depend on the model.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,11 @@ from .store import Audit, Entry, Store
 def draw_audit(
     store: Store, free: Sequence[Any], n: int, history: Sequence[Entry], rng: np.random.Generator
 ) -> list[Any]:
-    """Draw random rows for an audit and record them in the store.
+    """Draw random rows for an audit, record them in the store, and return their ids.
 
-    Unanswered rows from the last audit come first. As long as no other labels have been given, new
-    rows are added to that audit, because they come from the same pool.
+    If only rows of the last audit have been answered since it was drawn, its unanswered rows come
+    first, and new rows extend it because they come from the same pool. Otherwise a new audit
+    begins.
     """
     audits = store.audits()
     last = audits[-1] if audits else Audit([], 0, 0)
@@ -39,9 +43,10 @@ def draw_audit(
 def audited_remaining(
     audits: Sequence[Audit], history: Sequence[Entry], values: Mapping[Any, bool | None]
 ) -> Remaining | None:
-    """Return the bound from the largest fully answered audit, or None if there is none.
+    """Estimate how many members are left, from the largest fully answered audit.
 
-    A skipped row counts as a member of the class, so that skipping cannot hide members.
+    Return None if no audit is fully answered. A skipped row counts as a member of the class, so
+    that skipping cannot hide members.
     """
     whole = [audit for audit in audits if all(name in values for name in audit.ids)]
     if not whole:
@@ -54,10 +59,10 @@ def audited_remaining(
 def unfinished_audit(
     audits: Sequence[Audit], history: Sequence[Entry], values: Mapping[Any, bool | None]
 ) -> Remaining | None:
-    """Return the bound from the answers so far to the last audit, or None if it is finished.
+    """Estimate how many members are left, from the answers so far in the last audit.
 
-    The rows answered first may not be a random sample, so this bound may refute another one but
-    cannot confirm it.
+    Return None if the last audit has no answers or is fully answered. The rows answered first may
+    not be a random sample, so this estimate may refute another one but cannot confirm it.
     """
     answered = [name for name in audits[-1].ids if name in values] if audits else []
     if not answered or len(answered) == len(audits[-1].ids):

@@ -65,9 +65,11 @@ class LabelBook:
         model: int,
         scores_of: Callable[[Ints], Array],
     ) -> None:
-        """Store answers; if some ids are unknown, store the others, then raise an error.
+        """Store answers for ids in the gallery.
 
-        `scores_of` returns the scores that rows had before their answers, or NaN.
+        If some ids are not in the gallery, the other answers are stored before a ValueError is
+        raised. `scores_of` takes row numbers and returns the score of each row before it was
+        answered, or NaN for a row without a score.
         """
         names = self._checked(ids)
         answers = answers_of(values, len(names))
@@ -91,7 +93,7 @@ class LabelBook:
             )
 
     def _checked(self, ids: Any) -> list[Any]:
-        """Return ids as a list; refuse a mask, as True and False are equal to the ids 1 and 0."""
+        """Return ids as a list. Reject a mask, because True and False equal the ids 1 and 0."""
         names = listed(ids)
         if any(isinstance(name, bool) for name in names):
             numbered = self.gallery.ids == list(range(len(self.gallery)))
@@ -100,11 +102,11 @@ class LabelBook:
         return names
 
     def history(self) -> list[Entry]:
-        """Return the answers that have not been undone, for ids in the gallery."""
+        """Return all answers for ids in the gallery, except those that were undone."""
         state = self.store.state()
         if state != self._read_at:
-            # Only an undo changes labels, so usually only new ones are read. Another program
-            # may add labels after `state`; they must not be read twice.
+            # Only an undo changes stored labels, so usually only new labels are read. Another
+            # program may add labels after `state` is read; they must not be read twice.
             if self._read_at is None or state[1] != self._read_at[1]:
                 self._read_at, self._entries, self._values = (0, state[1]), [], {}
             last = self._read_at[0]
@@ -123,7 +125,10 @@ class LabelBook:
         return dict(self._values)
 
     def ranked(self, others: Container[Any]) -> list[Entry]:
-        """Return the answers for rows shown by rank, in answer order, leaving out `others`."""
+        """Return the latest yes or no for each row that a model had ranked, in answer order.
+
+        The ids in `others` are omitted.
+        """
         last = {entry.id: entry for entry in self.history()}
         return [
             last[name]
@@ -132,18 +137,21 @@ class LabelBook:
         ]
 
     def rows(self, value: bool | None) -> Ints:
-        """Return the finite rows with this answer, in the order they were answered."""
+        """Return the numbers of the finite rows whose answer is `value`, in answer order."""
         values = self.values()
         places = self.gallery.places(name for name in values if values[name] is value)
         return np.asarray(places[self.gallery.usable[places]])
 
     def finite_values(self) -> dict[Any, bool | None]:
-        """Return the current answers for finite rows, in the order given."""
+        """Return the current answer for each id of a finite row, in answer order."""
         usable = self.gallery.usable
         return {name: v for name, v in self.values().items() if usable[self.gallery.place(name)]}
 
     def no_example(self) -> str:
-        """Say why there is nothing to learn from, and name an example that is not finite."""
+        """Return a message that says why there is nothing to learn from.
+
+        The message names a row that was answered yes but is not finite, if there is one.
+        """
         for name, value in self.values().items():
             if value is True and not self.gallery.usable[self.gallery.place(name)]:
                 return (
@@ -153,20 +161,24 @@ class LabelBook:
         return NO_EXAMPLE
 
     def uncovered(self) -> str:
-        """Say how many unanswered rows no bound covers; return an empty string if none."""
+        """Return a sentence with the number of unanswered rows that are not finite.
+
+        No bound on the number of members left covers these rows. If there are none, return an
+        empty string.
+        """
         lost = ~self.gallery.usable
         lost[self.gallery.places(self.values())] = False
         text = f"Rows with {NOT_FINITE} can never be shown and are not counted"
         return f"{text}: {lost.sum()} of {len(lost)}." if lost.any() else ""
 
     def free(self) -> Ints:
-        """Return the finite rows without an answer."""
+        """Return the numbers of the finite rows without an answer."""
         free = self.gallery.usable.copy()
         free[self.gallery.places(self.values())] = False
         return np.flatnonzero(free)
 
     def undecided(self) -> Ints:
-        """Return the finite rows that were not answered yes or no; some may have been skipped."""
+        """Return the numbers of the finite rows that were skipped or have no answer."""
         return np.union1d(self.free(), self.rows(None))
 
 

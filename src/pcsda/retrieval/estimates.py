@@ -1,4 +1,4 @@
-"""Estimates of how many class members are left, from the model or an audit, and when to stop."""
+"""Estimates of the number of class members left to find, and the decision whether to stop."""
 
 from __future__ import annotations
 
@@ -15,29 +15,33 @@ from ..core.linalg import Array, Mask
 
 # Level of the two-sided intervals; each end is a bound at 95 % confidence.
 LEVEL = 0.9
-# Error of the logarithm of `count_by_shape`: its standard deviation, what is added to the deviation
-# if all answers are "no", and how much the logarithm is too low, because classes have longer tails
-# than a Gaussian. Measured on ISOLET and USPS, including thinned classes, and on planted classes.
+# Error of the logarithm of `count_by_shape`. SHAPE_ERROR is its standard deviation, and up to
+# NO_ERROR is added to that, in proportion to the share of "no" answers. SHAPE_LOW is how much the
+# logarithm is too low on average, because classes have longer tails than a Gaussian. Measured on
+# ISOLET and USPS, including thinned classes, and on planted classes.
 SHAPE_ERROR, NO_ERROR, SHAPE_LOW = 0.65, 0.5, 0.25
-# Shares of "no" answers above which the odds are used as well as `count_by_shape`, and instead.
+# If the share of "no" answers is above SOME_NO, the odds of the unanswered rows are used together
+# with `count_by_shape`; if it is above MANY_NO, they are used alone.
 SOME_NO, MANY_NO = 0.15, 0.35
-# Numbers of Gaussians tried for the rest, and number of EM steps.
+# Numbers of Gaussians that are tried for the rows outside the class, and number of EM steps.
 CLOUDS, STEPS = (1, 2, 3), 150
-# "No" answers are modelled by a separate Gaussian if there are at least ENOUGH and their mean is
-# above this quantile of the rest. Otherwise they count as a sample of the rest.
+# "No" answers are modelled by a separate Gaussian if there are at least ENOUGH and their mean score
+# is above the quantile STANDS_OUT of all rows not answered "yes". Otherwise they count as a sample
+# of the rows outside the class.
 ENOUGH, STANDS_OUT = 5, 0.8
-# More scores than this are put into bins: at most this many, none narrower than WIDTH.
+# More than MANY scores are averaged in bins: at most about MANY bins, none narrower than WIDTH.
 MANY, WIDTH = 600, 0.05
-# Log odds are linear in the ratios, with a slope and a height. These are the standard deviation of
-# the log slope, the grids of both in standard deviations, and the largest standard deviation of the
-# height, which matters if the scores separate the answers.
+# Log odds are modelled as a linear function of the ratios, with a slope and a height. SLOPE_ERROR
+# is the standard deviation of the log slope. SLOPES and HEIGHTS are the grids of the log slope and
+# the height, in standard deviations. VAGUE is the largest standard deviation of the height, a limit
+# that matters if the scores separate the answers.
 SLOPE_ERROR, SLOPES, HEIGHTS, VAGUE = 0.4, np.linspace(-2, 2, 9), np.linspace(-3, 3, 13), 4.0
-# Answers per segment of a search, and limits of the decline of the log odds per row.
+# Answers per segment of a search, and the lowest and highest decline of the log odds per row.
 STRETCH, DECAYS = 20, (1e-4, 1.0)
 # Weight of an answer: finds come in clusters, so each is worth less than an independent draw.
 EACH = 0.5
-# The weight of the decline of finds lies between LIVELY and 1. Each find among the last DRY answers
-# halves its excess over LIVELY.
+# The likelihood from the declining rate of finds has a weight between LIVELY and 1. Each find among
+# the last DRY answers halves the excess of this weight over LIVELY.
 LIVELY, DRY = 0.4, 50
 # An answer's weight halves after this many later answers: the members still missing resemble the
 # last finds most.
@@ -109,8 +113,8 @@ class Stop:
     recall_low : float
         Lower bound, at 95 % confidence, on the share of the class that has been found.
     audit_rows : int
-        Size of a random audit that would confirm the goal without the model, if it finds nothing;
-        0 if the size is unknown or no audit is needed.
+        Size of a random audit that would confirm the goal without the model if the audit finds no
+        member; 0 if the size is unknown or no audit is needed.
 
     Examples
     --------
@@ -137,7 +141,7 @@ class Stop:
 def count_by_model(
     yes: Array, no: Array, pool: Array, answers: Sequence[bool], scores: Sequence[Array] = ()
 ) -> tuple[float, int, int]:
-    """Estimate the number of positives in a pool, with an interval.
+    """Estimate the number of positives in a pool; return it and the ends of its 90 % interval.
 
     The prior comes from the scores, see `prior_of_scores`. The likelihood comes from the rate at
     which finds decline, and the estimate is the posterior median.
@@ -145,8 +149,9 @@ def count_by_model(
     Parameters
     ----------
     yes, no : arrays of scores
-        Left-out scores of the rows with that answer. Do not include unanswered random rows: if they
-        counted as negatives, the positives among them would hide others with similar scores.
+        Scores of the rows with that answer, each from a model fitted without the row. Do not
+        include unanswered random rows: if they counted as negatives, the positives among them would
+        hide other positives with similar scores.
     pool : array of scores
         All rows without an answer, each scored by a model that did not learn from it.
     answers : sequence of bool
@@ -171,25 +176,27 @@ def count_by_model(
 def prior_of_scores(
     yes: Array, no: Array, pool: Array, answers: Sequence[bool], scores: Sequence[Array]
 ) -> tuple[Array, Array, float]:
-    """Return a prior for the log count: a mixture of Gaussians of one width.
+    """Return a prior for the log of the number of positives in a pool: Gaussians of equal width.
 
     While nearly all answers are finds, the prior comes from the shape of the score distribution:
     one Gaussian for the positives and a few for the rest. It is unknown how many the rest needs, so
     the log count is averaged over one, two and three. For a rare class, this count is far too high,
     because the upper tail of the rest looks like more positives. But then many answers are "no",
     and the odds of the unanswered rows, estimated from the answers, give a better prior. The share
-    of "no" answers sets the weights of the two.
+    of "no" answers sets the weights of these two priors.
 
-    The longer no member has been found, the closer the prior moves to zero, and the more it takes
-    the ratios as they are. Otherwise, a small class would never count as exhausted, because answers
-    cannot show that rows with much lower scores have no chance. The prior is wider if its parts
-    disagree, and if more answers are "no".
+    The longer no member has been found, the closer the prior moves to zero, and the more it relies
+    on `counts_by_odds`, which does not fit the slope of the log odds to the answers. Otherwise, a
+    small class would never count as exhausted, because answers cannot show that rows with much
+    lower scores have no chance. The prior is wider if the estimates in it disagree, and if more
+    answers are "no".
 
     Returns
     -------
     middles, chances : arrays
         Mean and weight of each Gaussian.
     spread : float
+        Standard deviation of every Gaussian.
     """
     fresh = _since(answers)
     half = HALF * fresh
@@ -214,7 +221,7 @@ def prior_of_scores(
 
 
 def _since(answers: Sequence[bool]) -> float:
-    """Return 1 if the last answer is a find, and half as much for each HALVING answers since."""
+    """Return a weight that is 1 after a find and halves with every HALVING answers since then."""
     return float(0.5 ** (since_find(answers) / HALVING))
 
 
@@ -231,14 +238,15 @@ def counts_by_answers(
 
     The log odds of a row are a linear function of its score. If the scores were perfect ratios, the
     slope would be 1. But the scores were calibrated on finds, which score higher than the members
-    that are still hidden, because finds were chosen by rank. For documents the slope is lower. A
-    line fitted to the answers allows for this, because rows were chosen by their scores and not by
-    their answers. The prior for the log slope is Gaussian, and the prior for the height is flat.
+    that are still hidden, because finds were chosen by rank. On documents, for example, the slope
+    is below 1. A line fitted to the answers allows for this, because rows were chosen by their
+    scores and not by their answers. The prior for the log slope is Gaussian, and the prior for the
+    height is flat.
 
     The answered rows have two kinds of scores. The scores from before the answers decided which
-    rows were shown, but come from models that knew less than the one that scores the pool. Left-out
-    scores come from the latter model, which has since learned from similar rows. Either kind may be
-    better, so both are fitted.
+    rows were shown, but come from earlier models, which knew less than the current one. Left-out
+    scores come from the current model, which scores the pool too, but it has since learned from
+    similar rows. Either kind may be better, so this function is called with both.
 
     Returns
     -------
@@ -266,9 +274,9 @@ def counts_by_answers(
 
 
 def _offset(scores: Array, answers: Mask, weights: Array) -> float:
-    """Return the shift of the log odds at which they predict the actual number of finds.
+    """Return the number to add to the log odds so that they predict the actual number of finds.
 
-    If all answers are the same, half an answer counts as the opposite.
+    If all answers are the same, half of one answer counts as its opposite.
     """
     total = float(weights.sum())
     found = float(
@@ -281,11 +289,12 @@ def _offset(scores: Array, answers: Mask, weights: Array) -> float:
 def counts_by_odds(yes: Array, no: Array, pool: Array) -> tuple[float, float]:
     """Estimate the number of positives in a pool in two ways, both by summing probabilities.
 
-    Both take the ratios as they are. The first adds an offset to the log-likelihood ratios, chosen
-    so that the expected number of positives among the answered rows equals the observed number. It
-    is too high if the answered rows were more likely to be positive than other rows with the same
-    scores. The second uses the share of positives that maximises the likelihood of all ratios. It
-    is too low if the missing members have lower scores than left-out finds.
+    Both take the slope of the log odds in the log-likelihood ratios to be 1. The first estimate
+    adds an offset to the ratios, chosen so that the expected number of positives among the answered
+    rows equals the observed number. This estimate is too high if the answered rows were more likely
+    to be positive than other rows with the same scores. The second estimate uses the share of
+    positives that maximises the likelihood of all ratios. It is too low if the missing members have
+    lower scores than left-out finds.
     """
     answered = np.concatenate([yes, no])
     offset = _offset(answered, np.arange(len(answered)) < len(yes), np.ones(len(answered)))
@@ -300,10 +309,11 @@ def counts_by_odds(yes: Array, no: Array, pool: Array) -> tuple[float, float]:
 
 
 def falling(answers: Sequence[bool]) -> tuple[Array, Array]:
-    """Count finds and answers in each search segment, starting at the last best segment.
+    """Count the finds and the answers in each segment of a search, from the best segment on.
 
-    The best segment has the highest rate of finds: while the model learns, finds become more
-    frequent; after that they become rarer.
+    A segment consists of about STRETCH consecutive answers. The best one has the highest rate of
+    finds, and is the last if several have that rate. Finds become more frequent while the model
+    learns, and rarer after that.
     """
     if len(answers) == 0:
         return np.zeros(0), np.zeros(0)
@@ -318,7 +328,7 @@ def log_likelihood(counts: Array, falls: tuple[Array, Array]) -> Array:
     """Return the log likelihood of each number of members left, given the finds per segment.
 
     The log odds of a find decline by `b` with each row shown, so ``ln(1 + odds)/b`` members are
-    left after the last one. The prior for `b` is flat on a log scale. Late answers weigh more,
+    left after the last row. The prior for `b` is flat on a log scale. Late answers weigh more,
     because the members that are hard to find come last, and they come more slowly than the earlier
     decline suggests.
     """
@@ -336,12 +346,16 @@ def log_likelihood(counts: Array, falls: tuple[Array, Array]) -> Array:
 
 
 def count_by_shape(yes: Array, no: Array, pool: Array, clouds: int) -> float:
-    """Count the positives with a mixture: one Gaussian for their scores, a few for the rest.
+    """Estimate the number of positives in a pool by a mixture of Gaussians fitted to the scores.
+
+    One Gaussian models the positives, and `clouds` Gaussians model the rest. If the "no" answers
+    stand out from the rest, they get another Gaussian, which they share with unanswered rows that
+    resemble the class.
 
     Rows were shown because of their scores, so missing answers are missing at random, and EM
-    maximises the likelihood of all scores, with or without an answer. It starts with 1.5 times the
-    number of positives found. The "no" answers get their own Gaussian, shared with other rows that
-    resemble the class. EM stops before the rest absorbs the tail of the class.
+    maximises the likelihood of all scores, with or without an answer. EM starts with 1.5 times the
+    number of positives found. It stops before the Gaussians of the rest absorb the tail of the
+    class.
     """
     parts = [_binned(part) for part in (yes, no, pool)]
     scores, mass = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
@@ -362,7 +376,7 @@ def count_by_shape(yes: Array, no: Array, pool: Array, clouds: int) -> float:
 
 
 def _start(yes: Array, no: Array, pool: Array, clouds: int) -> tuple[Array, Array, Array]:
-    """Return initial means, variances and shares for the positives, "no" answers and rest."""
+    """Return initial means, variances and shares of the Gaussians in `count_by_shape`."""
     rest, total = np.concatenate([no, pool]), len(yes) + len(no) + len(pool)
     means, variances = [yes.mean()], [max(yes.var(), 0.5)]
     shares = [min(1.5 * len(yes) / total, 0.5)]
@@ -377,7 +391,7 @@ def _start(yes: Array, no: Array, pool: Array, clouds: int) -> tuple[Array, Arra
 
 
 def _binned(scores: Array) -> tuple[Array, Array]:
-    """Return the scores and the number of rows for each; many scores are averaged in bins."""
+    """Return scores and the number of rows with each. Many scores are averaged in bins."""
     if len(scores) <= MANY:
         return scores, np.ones(len(scores))
     width = max(WIDTH, float(np.ptp(scores)) / MANY)
@@ -390,8 +404,9 @@ def _binned(scores: Array) -> tuple[Array, Array]:
 def count_by_audit(pool: int, drawn: int, positive: int) -> tuple[float, int, int]:
     """Estimate how many of `pool` rows are positive if `positive` of `drawn` random rows are.
 
-    The interval is exact, from the hypergeometric distribution: it contains all counts for which a
-    sample at least this extreme has a probability above 5 % on either side.
+    Return the estimate and the ends of its 90 % interval. The interval is exact, from the
+    hypergeometric distribution: it contains all counts for which a sample at least this extreme has
+    a probability above 5 % on either side.
     """
     tail = (1 - LEVEL) / 2
     counts = range(positive, pool - drawn + positive + 1)
@@ -408,7 +423,7 @@ def count_by_audit(pool: int, drawn: int, positive: int) -> tuple[float, int, in
 def rows_to_rule_out(pool: int, members: int) -> int:
     """Return the size of a random audit that could rule out that `members` members are left.
 
-    It rules this out, at 95 % confidence, if it finds none.
+    An audit of this size rules it out, at 95 % confidence, if it finds no member.
     """
     members = min(max(members, 1), pool)
     rows = range(1, pool - members + 2)
@@ -419,10 +434,10 @@ def rows_to_rule_out(pool: int, members: int) -> int:
 
 
 def audit_offer(found: int, pool: int, recall: float) -> tuple[int, int]:
-    """Return the sizes of two audits, which show how little is missing if they find nothing.
+    """Return the sizes of two random audits that show how few members are missing.
 
-    The first rules out that as many members are missing as were found; the second confirms
-    `recall`.
+    The first, if it finds no member, rules out that as many members are missing as were found. The
+    second, if it finds no member, confirms that the share found is at least `recall`.
     """
     allowed = int(found * (1 - recall) / recall + 1e-9)
     return rows_to_rule_out(pool, found), rows_to_rule_out(pool, allowed + 1)

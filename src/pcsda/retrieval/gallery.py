@@ -23,7 +23,7 @@ from ..validation import MatrixLike
 BLOCK_BYTES = 8 * 2**20
 # Number of sampled rows from which the mean and the clusters of the gallery are computed.
 SAMPLE = 3000
-# The fingerprint of a larger gallery covers only its first, last and some other rows.
+# The fingerprint of a gallery larger than HASHED_BYTES covers only HASHED_ROWS evenly spaced rows.
 HASHED_BYTES = 64 * 2**20
 HASHED_ROWS = 2000
 # A row is far off if its largest entry is this many times as large as in the median row: it would
@@ -33,7 +33,7 @@ NOT_FINITE = "missing or infinite values"
 
 
 class Gallery:
-    """Rows with distinct ids, and masks that say which rows are finite and not far off.
+    """The rows to search, with distinct ids and with masks of the rows fit for use.
 
     Parameters
     ----------
@@ -48,7 +48,8 @@ class Gallery:
     usable : boolean array
         Which rows are finite.
     ordinary : boolean array
-        Which of the finite rows are not far off; only these are used for learning.
+        Which of the finite rows are not far off, which means that their largest entry is not
+        `FAR_OFF` times that of the median row. Only these rows are used for learning.
     """
 
     def __init__(self, rows: MatrixLike, ids: Sequence[Hashable] | None = None) -> None:
@@ -70,7 +71,7 @@ class Gallery:
         return self.shape[0]
 
     def _tell_unusable(self) -> None:
-        """Warn about rows that are not finite; the command shows the warning as a note."""
+        """Warn about rows that are not finite. The command line shows the warning as a note."""
         lost = np.flatnonzero(~self.usable)
         if len(lost):
             warn(
@@ -80,7 +81,7 @@ class Gallery:
             )
 
     def _far_off(self, largest: Floats) -> Mask:
-        """Find rows that are far off and warn about them."""
+        """Return a mask of rows with far larger entries than the median row; warn about them."""
         middle = float(np.median(largest[self.usable]))
         far: Mask = self.usable & (largest > FAR_OFF * middle) & (middle > 0)
         if far.any():
@@ -109,7 +110,7 @@ class Gallery:
             return None
 
     def take(self, places: Ints) -> Floats:
-        """Return the rows with these numbers, as dense floats."""
+        """Return the rows at the given positions as a dense array of floats."""
         order = np.argsort(places, kind="stable")
         found = np.empty((len(places), self.shape[1]), dtype=self._dtype)
         for number, part in enumerate(self._parts):
@@ -131,7 +132,7 @@ class Gallery:
         return scores
 
     def fingerprint(self) -> str:
-        """Return a digest of the ids and rows; for a large gallery, of only some rows."""
+        """Return a digest of the ids and rows. In a large gallery it covers only some rows."""
         digest = hashlib.sha256(repr((self.shape, self.ids)).encode())
         size = self.shape[0] * self.shape[1] * self._dtype.itemsize
         most = len(self) if size <= HASHED_BYTES else HASHED_ROWS
@@ -150,7 +151,7 @@ class Gallery:
         return np.dtype(np.float32 if single else np.float64)
 
     def _blocks(self) -> Iterator[Any]:
-        """Yield each block of rows as its part, its slice of the part, and its first row number."""
+        """Yield for each block the array that holds it, its slice, and its first row number."""
         step = max(1, BLOCK_BYTES // (self.shape[1] * self._dtype.itemsize))
         for part, edge in zip(self._parts, self._edges[:-1].tolist(), strict=True):
             for start in range(0, part.shape[0], step):
@@ -186,7 +187,7 @@ class Clusters:
 
     @cached_property
     def lengths(self) -> Array:
-        """Each gallery row's distance from the mean."""
+        """The distance of each gallery row from the mean of the sampled rows."""
 
         def distance(rows: Any) -> Floats:
             about = _dense(rows) - self.mean.astype(rows.dtype)
@@ -278,7 +279,10 @@ def _dense(rows: Any) -> NDArray[Any]:
 
 
 def _emptied(rows: Any, bad: Mask) -> Any:
-    """Set rows that are not finite to zero; otherwise estimators would reject the whole block."""
+    """Return a copy of the rows in which the rows marked `bad` are zero.
+
+    Estimators would reject a whole block if one of its rows were not finite.
+    """
     rows = rows.copy()
     if sparse.issparse(rows):
         rows.data[np.repeat(bad, np.diff(rows.indptr))] = 0
@@ -288,7 +292,7 @@ def _emptied(rows: Any, bad: Mask) -> Any:
 
 
 def _largest_entries(rows: Any) -> Floats:
-    """Return the largest absolute value in each row; NaN or infinity if it contains one."""
+    """Return the largest absolute value in each row, or NaN or infinity if the row has one."""
     if sparse.issparse(rows):
         return np.asarray(abs(rows).max(axis=1).toarray().ravel())
     return np.asarray(np.maximum(rows.max(axis=1), -rows.min(axis=1)))

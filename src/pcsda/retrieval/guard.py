@@ -13,7 +13,7 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-# An answer is a few dozen bytes.
+# The answer that the page sends for a row has only a few dozen bytes.
 LARGEST_REQUEST = 64 * 2**10
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -35,8 +35,8 @@ class Guard:
     """A filter that lets a request through if its host, origin and token are right and it is small.
 
     A page from another site can make a browser send requests here, and with a host name that
-    resolves to this machine it could read the responses. Host and origin reveal both attacks, and
-    such a page cannot know the token.
+    resolves to this machine it could read the responses. The host and origin of a request reveal
+    both attacks, and such a page cannot know the token.
     """
 
     def __init__(self, app: Any, token: str, hosts: set[str]) -> None:
@@ -45,7 +45,7 @@ class Guard:
         self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Pass one request on to the application, or refuse it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -20,12 +20,12 @@ from ..estimators.ratios import quick_scores_of
 from ..estimators.verifier import Verifier
 from .gallery import Clusters, Gallery
 
-# Random rows of the gallery that serve as unchecked negatives, and their weight relative to an
-# answer.
+# Number of random gallery rows that serve as unchecked negatives, and the weight of each relative
+# to a row with an answer.
 WEAK_ROWS = 300
 WEAK_WEIGHT = 0.2
-# With n examples, similarity has the weight SIMILAR/(SIMILAR + n) in the ranking; beyond ALONE
-# examples, the verifier ranks alone.
+# With n examples, similarity has the weight SIMILAR/(SIMILAR + n) in the ranking. From ALONE
+# examples on, only the verifier ranks.
 SIMILAR, ALONE = 5.0, 100
 # Share of the mean "no" answer to subtract from the mean example, as in the Rocchio method.
 AWAY = 0.25
@@ -48,12 +48,12 @@ class Answers:
 
     @property
     def weak(self) -> Ints:
-        """Randomly drawn rows without a label, which serve as unchecked negatives."""
+        """Numbers of the random rows not answered yes or no, which serve as unchecked negatives."""
         return np.setdiff1d(self.drawn, np.concatenate([self.yes, self.no]))
 
     @property
     def rows(self) -> Ints:
-        """All rows: examples, then "no" answers, then unanswered random rows."""
+        """Numbers of all rows: examples, then "no" answers, then unchecked random rows."""
         return np.concatenate([self.yes, self.no, self.weak])
 
 
@@ -66,7 +66,8 @@ class Learned:
     model : estimator
     answers : Answers
     left_out : array of shape (n_answers,)
-        Left-out log-likelihood ratios for the rows in `answers`; NaN for a row without one.
+        Left-out log-likelihood ratio of each row in `answers`: the ratio from a model fitted
+        without that row. NaN if there is none.
     ratios : array of shape (n_rows,)
         Log-likelihood ratio of each row in the gallery.
     """
@@ -83,10 +84,10 @@ class Learned:
 
     @property
     def random(self) -> Mask:
-        """Mask of the left-out examples and random rows used to calibrate the ratios.
+        """Mask of the rows in `answers` used for calibration: examples and random rows.
 
-        Random rows answered "no" are included: without the hardest negatives, the remaining rows
-        would look easier than they are.
+        Only rows with a left-out ratio are used. Random rows answered "no" are included: without
+        these hardest negatives, negatives would look easier to reject than they are.
         """
         drawn = np.isin(self.answers.rows, self.answers.drawn)
         return (self.positive | drawn) & ~np.isnan(self.left_out)
@@ -97,11 +98,11 @@ class Learned:
         return np.arange(len(self.left_out)) < len(self.answers.yes) + len(self.answers.no)
 
     def unseen(self, places: Ints) -> Array:
-        """Return the ratios of rows, each from a model that did not learn from it.
+        """Return the ratio of each row in `places` from a model that did not learn from the row.
 
         With many columns, a model recognises the rows it learned from. Members of the class among
-        the unchecked random rows served as negatives, so they would score far lower than other
-        members.
+        the unchecked random rows served as negatives, so that model would score them far lower than
+        other members.
         """
         rows, known = self.answers.rows, ~np.isnan(self.left_out)
         ratios = self.ratios.copy()
@@ -138,7 +139,7 @@ def learn(
 
 
 def _quick_ratio(model: BaseEstimator) -> Callable[[Any], Floats]:
-    """Return a function that computes ratios; this library's verifiers compute in float32."""
+    """Return a function that computes ratios, in float32 where a verifier of pcsda allows it."""
     if isinstance(model, Verifier):
         return lambda rows: quick_scores_of(model, model.transform(rows))
     return cast(Callable[[Any], Floats], model.log_likelihood_ratio)
@@ -153,9 +154,9 @@ def default_verifier(n_examples: int) -> PCSDA:
 def _recalibrated(learned: Learned) -> Learned:
     """Recalibrate the ratios of a model on left-out examples and random rows.
 
-    Very low ratios are not raised here as in the model's own calibration: among many thousands of
-    rows, even a small chance for each row of being an unusual member would add up to more than the
-    actual members.
+    The model's own calibration raises very low ratios, and this one does not: among many thousands
+    of rows, even a small chance for each row of being an unusual member would add up to more than
+    the actual members.
     """
     model, use = learned.model, learned.random
     both = use & learned.positive, use & ~learned.positive
@@ -171,7 +172,7 @@ def _recalibrated(learned: Learned) -> Learned:
 
 
 def similarity(gallery: Gallery, clusters: Clusters, answers: Answers) -> Array:
-    """Score how similar each row is to the examples and how unlike the "no" answers.
+    """Score how similar each row is to the examples and how dissimilar to the "no" answers.
 
     The score is the cosine similarity of centred rows. Without examples, the rows least like the
     "no" answers come first.
@@ -195,8 +196,8 @@ def similarity(gallery: Gallery, clusters: Clusters, answers: Answers) -> Array:
 def order_of(learned: Learned | None, similar: Array | None, n_examples: int) -> Array:
     """Return the scores that rank the gallery, combining similarity and the verifier.
 
-    Similarity counts most while there are few examples, and the verifier later. The two are
-    combined through the logits of their ranks, which do not depend on scale.
+    Similarity counts most while there are few examples, and the verifier later. The two scores are
+    combined through the logits of their ranks, which do not depend on the scale of the scores.
     """
     if learned is None:
         assert similar is not None

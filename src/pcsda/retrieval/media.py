@@ -43,7 +43,7 @@ class Media:
     ----------
     kind : {"image", "audio", "text", "row"}
     values : sequence
-        One file name under `folder` or one text for each row; may be empty for "row".
+        One file name under `folder` or one text for each row; may be empty if `kind` is "row".
     folder : path or None
         The folder with the files; no file outside it is ever read.
     columns : mapping of str to array or sequence
@@ -67,8 +67,8 @@ class Media:
         Raises
         ------
         MediaError
-            If the file is missing, outside the folder, too large, or its content does not match its
-            extension.
+            If the file is missing, outside the folder or too large, or if it is not of the kind to
+            show.
         """
         if self.folder is None or self.kind not in ("image", "audio"):
             raise MediaError("this session has no files")
@@ -106,7 +106,10 @@ class Media:
 def media_of(
     values: Sequence[Any], folder: str | os.PathLike[str], columns: Mapping[str, Any]
 ) -> Media:
-    """Infer from the first values whether they are names of pictures or sounds, or texts."""
+    """Make a Media from one value per row: a name of a picture, a name of a sound, or a text.
+
+    The first values show which of these they are.
+    """
     names = [str(value) for value in values[:100]]
     for kind, endings in (("image", PICTURES), ("audio", SOUNDS)):
         # A majority is enough: a card whose file cannot be shown says so.

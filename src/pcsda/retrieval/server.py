@@ -54,7 +54,7 @@ def make_app(session: SearchSession, media: Media, token: str, hosts: set[str]) 
 
 
 class Pages:
-    """Handlers for the page's requests."""
+    """Handlers for the requests that the search page sends."""
 
     def __init__(self, session: SearchSession, media: Media) -> None:
         self._session = session
@@ -68,7 +68,7 @@ class Pages:
         return Response(asset(__package__, name or "page.html"), media_type=ASSETS[name])
 
     def state(self, request: Request) -> Response:
-        """Return the search's progress: counts, expected remainder, curve and threshold."""
+        """Return the state of the search: counts, estimate of members left, curve, threshold."""
         try:
             rate = float(request.query_params.get("alarms", "0.01"))
         except ValueError:
@@ -140,7 +140,7 @@ class Pages:
 
 
 def model_file(session: SearchSession) -> bytes:
-    """Return the verifier as a model file."""
+    """Return the bytes of a model file with the session's verifier."""
     from ..persistence import save
 
     with tempfile.TemporaryDirectory() as folder:
@@ -154,12 +154,15 @@ def _refused(why: str) -> Response:
 
 
 def _failed(status: int) -> Callable[[Request, Exception], Response]:
-    """Return a handler that answers with the message of an error."""
+    """Return a handler that responds with an error's message and the given status code."""
     return lambda _, error: PlainTextResponse(str(error), status_code=status)
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Open the port before its address is printed; if it is 0, pick a free one."""
+    """Return a socket that listens on a port, or on a free port if `port` is 0.
+
+    The socket is opened before its address is printed, so that the port is known.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -173,7 +176,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def hosts_of(host: str, port: int) -> set[str]:
-    """Return the host names that a browser on this machine may use for an address."""
+    """Return the names, with the port, by which a browser on this machine may call a host."""
     shown = f"[{host}]" if ":" in host else host
     names = {shown, "localhost"} if host in ("127.0.0.1", "::1") else {shown}
     return {f"{name}:{port}" for name in names}

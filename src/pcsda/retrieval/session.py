@@ -150,8 +150,8 @@ class SearchSession:
             A mask is refused; ``np.flatnonzero(mask)`` gives the row numbers.
         values : bool, None, "yes", "no", "skip", or a sequence of them
             One answer for all ids, or one per id. None skips a row: it is not shown again, and
-            nothing is learned from it. The latest answer for a row counts, also within one call;
-            earlier ones stay in the store.
+            nothing is learned from it. Only the latest answer for a row counts, even within one
+            call; earlier answers stay in the store.
         who : str, optional
             Who is answering; defaults to the user's name.
 
@@ -166,7 +166,10 @@ class SearchSession:
             self._book.add(ids, values, who, model, self._scores_before)
 
     def _scores_before(self, places: Ints) -> Array:
-        """Return the ratios of rows whose answers the model has not seen; NaN for other rows."""
+        """Return each row's ratio from a model that did not learn from its answer, or NaN.
+
+        The ratio is NaN if there is no such model, and for rows that are far off.
+        """
         learned = self._learned
         if learned is None:
             return np.full(len(places), np.nan)
@@ -184,12 +187,12 @@ class SearchSession:
         Returns
         -------
         list of ids
-            Empty if there is nothing to undo.
+            The ids whose answers were undone; empty if there is nothing to undo.
         """
         return self.store.undo(who)
 
     def labels(self) -> dict[Any, bool | None]:
-        """Return the current answers in the order given: True, False, or None if skipped.
+        """Return the current answer for each id, in answer order: True, False, or None if skipped.
 
         Returns
         -------
@@ -204,8 +207,8 @@ class SearchSession:
         Returns
         -------
         list of Entry
-            Each with id, value, who, at (the time), model (the last label the model had seen) and
-            score (the row's ratio from that model, or None).
+            Each has id, value, who, at (the time), model (number of the last label that the model
+            had seen) and score (the row's ratio from that model, or None).
         """
         with self._lock:
             return list(self._book.history())
@@ -351,7 +354,7 @@ class SearchSession:
         return self._verified().ratios.copy()
 
     def suggest(self, n: int = 20, how: str = "likely") -> list[Any]:
-        """Return unanswered rows to look at next.
+        """Return the ids of unanswered rows to look at next.
 
         Parameters
         ----------
@@ -409,10 +412,11 @@ class SearchSession:
         Returns
         -------
         Remaining
-            From the largest fully answered audit, or from the model if there is none. A skipped
-            row is still unanswered, and in an audit it counts as a member of the class. The last
-            audit counts before it is fully answered if its answers contradict that bound. Rows
-            that are not finite are not counted; if some have no answer, the note says how many.
+            The estimate comes from the largest fully answered audit, or from the model if there is
+            none. If the last audit is not yet fully answered but its answers contradict this
+            estimate, they replace it. A skipped row is still unanswered, and in an audit it counts
+            as a member of the class. Rows that are not finite are not counted; if some have no
+            answer, the note says how many.
         """
         known = self.store.audits(), self.history(), self._book.finite_values()
         left = audited_remaining(*known) or self._by_model()
@@ -452,9 +456,10 @@ class SearchSession:
         return Remaining(count, low, high, len(pool), "model", note)
 
     def _scores_of(self, ranked: list[Entry], learned: Learned) -> tuple[Array, Array]:
-        """Return the scores of answered rows before their answers, and their left-out scores now.
+        """Return each answered row's score from before its answer, and its left-out score now.
 
-        A row that has only one of the two gets it twice; a row that has neither gets NaN.
+        If a row has only one of these scores, it is returned as both; if it has neither, both are
+        NaN.
         """
         places = self.gallery.places(entry.id for entry in ranked)
         left_out = dict(zip(learned.answers.rows.tolist(), learned.left_out, strict=True))
@@ -484,12 +489,12 @@ class SearchSession:
         Returns
         -------
         Stop
-            Truthy if the lower bound at 95 % confidence reaches `recall`, or if no row is left to
-            show. Skipped rows count as unanswered. `basis` says whether the
+            Truthy if the lower bound on the share found, at 95 % confidence, reaches `recall`, or
+            if no row is left to show. Skipped rows count as unanswered. `basis` says whether the
             bound comes from a random audit, which does not depend on the model, or from the model,
             which cannot know of members unlike those found. `audit_rows` is the size of a random
-            audit that would confirm the goal without the model, if it finds nothing. The reason
-            says how many rows the bound does not cover because they are not finite.
+            audit that would confirm the goal without the model if the audit finds no member. The
+            reason says how many rows the bound does not cover because they are not finite.
         """
         if not isinstance(recall, Real) or not 0 < recall <= 1:
             raise ValueError(f"recall={recall!r} must be above 0 and at most 1")
@@ -503,7 +508,7 @@ class SearchSession:
         return self._decide(found, left, recall)
 
     def _without_finds(self) -> Stop:
-        """Go on until every row has been shown."""
+        """Decide for a session without finds: go on until every row has been shown."""
         if len(self._book.free()):
             return Stop(False, f"Go on: {self._book.no_example()}.", "none", 0.0)
         skipped = len(self._book.rows(None))
@@ -513,7 +518,7 @@ class SearchSession:
         return Stop(True, reason, "none", float(skipped == 0))
 
     def _decide(self, found: int, left: Remaining, recall: float) -> Stop:
-        """Compare the bound with the goal; say what it is based on and what would improve it."""
+        """Compare the bound with the goal; explain the basis of the bound and how to improve it."""
         low = found / (found + left.count_high)
         uncovered = self._book.uncovered()
         every = f"count, as every {'finite ' if uncovered else ''}row has an answer"
@@ -591,5 +596,5 @@ class SearchSession:
         return cls(gallery, ids, estimator=estimator, store=path, carry_over=carry_over)
 
     def close(self) -> None:
-        """Close the store; if not called, it is closed when the program ends."""
+        """Close the store. Without this call, it is closed when the program ends."""
         self.store.close()

@@ -52,7 +52,7 @@ class StoreError(ValueError):
 
 @dataclass(frozen=True)
 class Entry:
-    """A label as given by the user.
+    """A label that a user gave to a row.
 
     Attributes
     ----------
@@ -64,13 +64,14 @@ class Entry:
     value : bool or None
         None means "skip".
     who, at : str
+        The user, and the time in UTC in ISO format.
     model : int
         Number of the last label that the model had seen when the row was shown.
     undone : str or None
         When the label was undone, or None.
     score : float or None
-        The row's log-likelihood ratio from that model, or None if there was no model or it had
-        already learned from an answer for this row.
+        The row's log-likelihood ratio from the model at the time, or None if there was no model or
+        it had already learned from an answer for this row.
     """
 
     number: int
@@ -103,7 +104,7 @@ class Audit:
 
 
 class Store:
-    """The labels, audits and facts of one session.
+    """The labels, audits and named facts, such as the seed, of one session.
 
     Parameters
     ----------
@@ -159,7 +160,7 @@ class Store:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Turn SQLite errors into messages that suggest a remedy."""
+        """Turn SQLite errors into a StoreError whose message suggests a remedy."""
         try:
             with self._lock:
                 yield
@@ -176,7 +177,7 @@ class Store:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Run several statements as one transaction; other programs wait."""
+        """Run several statements as one transaction; other programs wait before they write."""
         with self._base:  # commits, or rolls back after an error
             self._base.execute("BEGIN IMMEDIATE")
             yield
@@ -189,7 +190,7 @@ class Store:
         model: int,
         scores: Sequence[float | None] | None = None,
     ) -> None:
-        """Write labels as one act; they are on disk when this method returns."""
+        """Write labels that were given together; they are on disk when this method returns."""
         scores = [None] * len(ids) if scores is None else scores
         who = _person(who)
         with self._explained(), self._writing():
@@ -204,7 +205,7 @@ class Store:
             )
 
     def undo(self, who: str | None = None) -> list[Any]:
-        """Undo the last act by anyone, or by the person `who`, and return its ids."""
+        """Undo the labels last given together by `who`, or by anyone, and return their ids."""
         name = None if who is None else _person(who)
         with self._explained(), self._writing():
             find = "SELECT max(act) FROM labels WHERE undone IS NULL AND (? IS NULL OR who = ?)"
@@ -222,14 +223,17 @@ class Store:
         return [Entry(row[0], row[1], json.loads(row[2]), VALUES[row[3]], *row[4:]) for row in rows]
 
     def state(self) -> tuple[int, int]:
-        """Return the last label number and the undo count; every label and undo changes them."""
+        """Return the number of the last label and the count of undone labels.
+
+        Every label and every undo changes this pair.
+        """
         with self._explained():
             found = self._base.execute("SELECT coalesce(max(number), 0), count(undone) FROM labels")
             last, undone = found.fetchone()
         return last, undone
 
     def draw(self, ids: Sequence[Any], pool: int, after: int, extend: bool) -> None:
-        """Record a random sample; with `extend`, add it to the last sample from the same pool."""
+        """Record the ids of a new audit, or add them to the last audit if `extend` is set."""
         with self._explained(), self._writing():
             last = self._base.execute("SELECT coalesce(max(audit), 0) FROM audits").fetchone()[0]
             self._base.executemany(
@@ -238,13 +242,13 @@ class Store:
             )
 
     def end_audits(self) -> None:
-        """Ignore all earlier random samples, because they come from another gallery."""
+        """Make `audits` ignore all audits so far, because they come from another gallery."""
         with self._explained():
             last = self._base.execute("SELECT coalesce(max(audit), 0) FROM audits").fetchone()[0]
         self.keep("ended_audits", str(last))
 
     def audits(self) -> list[Audit]:
-        """Return this gallery's random samples, in the order they were drawn."""
+        """Return the audits of this gallery, in the order they were drawn."""
         find = "SELECT audit, id, pool, after FROM audits WHERE audit > ? ORDER BY number"
         with self._explained():
             rows = self._base.execute(find, (int(self.fact("ended_audits") or 0),)).fetchall()
@@ -274,7 +278,7 @@ class Store:
             file.write(content)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the database."""
         with self._lock:
             self._base.close()
 
@@ -293,11 +297,11 @@ def _person(who: object) -> str:
 
 
 def _legible(text: str) -> str:
-    """Make text valid UTF-8, because file names may contain invalid bytes."""
+    """Make text valid UTF-8; ids may be file names with invalid bytes."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _write(name: object) -> str:
-    """Write an id as text that distinguishes 3 from "3"."""
+    """Convert an id to JSON text, which distinguishes 3 from "3"."""
     text = json.dumps(name, ensure_ascii=False, default=str)
     return text if text == _legible(text) else json.dumps(name, default=str)

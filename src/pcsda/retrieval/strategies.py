@@ -10,7 +10,7 @@ import numpy as np
 from ..core.linalg import Array, Floats, Ints
 
 STRATEGIES = ("likely", "uncertain", "diverse", "mixed", "random")
-# "diverse" chooses among this many times n of the most likely rows.
+# "diverse" chooses n rows among the CANDIDATES * n most likely ones.
 CANDIDATES = 5
 
 
@@ -29,7 +29,11 @@ def uncertain(odds: Array, pool: Ints, n: int) -> Ints:
 
 
 def diverse(scores: Array, pool: Ints, n: int, take: Callable[[Ints], Floats]) -> Ints:
-    """Return likely rows that differ: each is the farthest from all rows chosen before it."""
+    """Return `n` likely rows that differ from each other.
+
+    The first is the most likely row. Each later one is, among the most likely rows, the farthest
+    from those chosen before it.
+    """
     candidates = likely(scores, pool, CANDIDATES * n)
     if len(candidates) <= n:
         return candidates
@@ -45,7 +49,10 @@ def diverse(scores: Array, pool: Ints, n: int, take: Callable[[Ints], Floats]) -
 
 
 def mixed(parts: list[tuple[float, Any]], pool: Ints, n: int) -> Ints:
-    """Combine several strategies, each choosing its share of `n` rows, without repetition."""
+    """Let several strategies choose `n` rows together, without repetition.
+
+    `parts` holds pairs of a share and a function. The function chooses that share of the rows.
+    """
     chosen: list[int] = []
     left = pool
     for share, choose in parts:

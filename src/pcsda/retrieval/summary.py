@@ -1,4 +1,4 @@
-"""A session's numbers for its page, and its labels and report as files."""
+"""The numbers that the page of a session shows, and the files that the page exports."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def state_of(session: SearchSession, max_false_alarms: float = 0.01) -> dict[str
 def _threshold(session: SearchSession, rate: float) -> dict[str, Any]:
     """Return the threshold for a false alarm rate, with its error rates."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the interval shows it already
+        warnings.simplefilter("ignore", UserWarning)  # the interval says the same
         found = session.choose_threshold(max_false_alarms=rate)
     return {
         "value": found.value,
@@ -112,9 +112,9 @@ def _columns(session: SearchSession) -> dict[str, list[Any]]:
 
 
 def render(session: SearchSession, media: Media) -> str:
-    """Make a session's report as one HTML file: what was found, the curve and the threshold.
+    """Return a session's report as one HTML page: rows found, curve of finds, and threshold.
 
-    The file needs no network and runs no script.
+    The page needs no network and runs no script.
     """
     state = state_of(session)
     found = [name for name, value in session.labels().items() if value is True]

@@ -1,6 +1,7 @@
 """Table readers for CSV, Parquet, Arrow, NPY and NPZ files, folders, and data frames.
 
-The commands and fits in blocks use them to read whole tables or parts that fit in memory.
+Commands, and fits in blocks, use these readers to read a table whole or in parts that fit in
+memory.
 """
 
 from __future__ import annotations
@@ -33,16 +34,17 @@ PACKED_SIZE = 5
 
 
 def kind_of(path: Path) -> str | None:
-    """Return the format that a file name implies, or None."""
+    """Return the format that a file name implies, or None if the name implies no known format."""
     name = path.with_suffix("") if path.suffix.lower() in PACKED else path
     kind = KINDS.get(name.suffix.lower())
     return kind if name == path or kind == "csv" else None
 
 
 def list_files(path: Path) -> list[Path]:
-    """List a single file, or all files in a folder and its partitions; all must have one format.
+    """List `path` itself if it is a file, or all tables in a folder and its subfolders.
 
-    Names that begin with a dot or an underscore are skipped, as in other readers.
+    All files must have the same format. In a folder, names that begin with a dot or an underscore
+    are skipped, as in other readers.
     """
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist")
@@ -109,7 +111,7 @@ def _files_behind(source: Any) -> Iterator[Path]:
 
 
 def one_kind(files: Sequence[Path], path: Path) -> str:
-    """Return the common format of files from `path`; formats must not be mixed."""
+    """Return the format that all files from `path` share, or raise a ValueError if they differ."""
     kind, *others = sorted({str(kind_of(file)) for file in files})
     if others:
         raise ValueError(
@@ -154,7 +156,7 @@ def read(path: str, wording: Wording | None = None) -> Table:
 def pieces(
     path: str, wording: Wording | None = None, block_rows: int | None = None
 ) -> Iterator[Table]:
-    """Read a table `block_rows` rows at a time; an NPZ file is read whole, then split."""
+    """Yield a table in pieces of `block_rows` rows; an NPZ file is read whole and then split."""
     start = 0
     parts = _parts(path, wording or Wording(), block_rows)
     if block_rows is not None:
@@ -179,10 +181,10 @@ def _recut(parts: Iterator[Table], n_rows: int) -> Iterator[Table]:
 
 
 def _parts(path: str, wording: Wording, block_rows: int | None) -> Iterator[Table]:
-    """Yield a table in parts of about `block_rows` rows, or of a suitable size if it is None.
+    """Yield a table in parts of about `block_rows` rows; None means parts of a suitable size.
 
-    Text is read as a stream, since it may be compressed or a pipe. If `block_rows` is 0, it is read
-    in one part.
+    Text is read as a stream, since it may be compressed or a pipe. If `block_rows` is 0, each text
+    file is read in one part.
     """
     files = [Path(path)] if path == STDIN else list_files(Path(path))
     kind = "csv" if path == STDIN else kind_of(files[0])
@@ -199,7 +201,10 @@ def _parts(path: str, wording: Wording, block_rows: int | None) -> Iterator[Tabl
 
 
 def is_large(path: str) -> bool:
-    """Return whether a table needs over half of the free memory; False for standard input."""
+    """Return whether a table is estimated to need more than half of the free memory.
+
+    The answer is False for standard input and for a file that does not exist.
+    """
     if path == STDIN or not Path(path).exists():
         return False
     size = 0

@@ -1,4 +1,4 @@
-"""Readers for NPY and NPZ files: rows by number, arrays by name."""
+"""Readers for NPY files, which are read by rows, and NPZ files, which are read by arrays."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Reader: TypeAlias = Callable[[int, int], NDArray[Any]]
 
 
 def rows_at_once(width: int, block_rows: int | None) -> int:
-    """Return how many rows of a given width to read at a time."""
+    """Return how many rows of `width` numbers to read at a time; `block_rows` takes precedence."""
     most = int(min(BLOCK_BYTES, BLOCK_SHARE * memory_limit()))
     return block_rows or max(1, most // (8 * max(width, 1)))
 
@@ -48,7 +48,7 @@ def map_npy(path: Path) -> np.memmap[Any, Any]:
 def faults(
     path: Path | str, kind: str, errors: tuple[type[Exception], ...] = UNREADABLE
 ) -> Iterator[None]:
-    """Turn a reader's errors into a message that names the file and the expected format."""
+    """Turn a reader's errors into a ValueError that names the file and the expected format."""
     try:
         yield
     except FileNotFoundError:
@@ -71,10 +71,10 @@ def read_npy(
     start: int,
     stop: int,
 ) -> NDArray[Any]:
-    """Read rows from a .npy file.
+    """Read the rows from `start` up to, but not including, `stop` from a .npy file.
 
-    Where possible, the file is read rather than mapped, because mapped pages count as process
-    memory until the system reclaims them.
+    If `offset` gives the position of the data, the file is read rather than mapped, because mapped
+    pages count as process memory until the system reclaims them.
     """
     if offset is None:
         return np.array(np.load(path, mmap_mode="r", allow_pickle=False)[start:stop])
@@ -156,7 +156,7 @@ def read_npz(path: Path, names: Names = None) -> Table:
     """Read an archive: 1-D arrays become columns, and a 2-D array becomes the features.
 
     If several arrays are two-dimensional and none is called X, each becomes an embedding with its
-    own name. `names` selects arrays.
+    own name. `names` selects the arrays to read.
     """
     with _archive(path) as archive:
         wanted = [name for name in archive.files if names is None or name in names]

@@ -31,7 +31,7 @@ def _faults(path: Path, format: str) -> AbstractContextManager[None]:
 
 
 def partition_values(folder: Path, path: Path) -> dict[str, Any]:
-    """Return the columns defined by folder names, as in kind=weld/0.parquet."""
+    """Return the columns that folder names define, as in kind=weld/0.parquet, and their values."""
     found: dict[str, Any] = {}
     for part in path.relative_to(folder).parent.parts:
         if match := PARTITION.fullmatch(part):
@@ -41,7 +41,7 @@ def partition_values(folder: Path, path: Path) -> dict[str, Any]:
 
 
 def of_parquet(path: Path, values: Mapping[str, Any], block_rows: int | None) -> list[Chunk]:
-    """Split a Parquet file into chunks: its row groups, themselves split if large.
+    """Split a Parquet file into chunks, one for each row group or more if the group is large.
 
     `values` are additional columns, each with one value for the whole file.
     """
@@ -64,7 +64,7 @@ def of_parquet(path: Path, values: Mapping[str, Any], block_rows: int | None) ->
 
 
 def _known(path: Path, schema: Any, values: Mapping[str, Any]) -> tuple[str, ...]:
-    """Check the column names and return them."""
+    """Check the column names, and return all except those of a pandas index."""
     check_names(path.name, [*schema.names, *values])
     return tuple(name for name in (*schema.names, *values) if not INDEX.fullmatch(name))
 
@@ -86,7 +86,7 @@ class _Part(NamedTuple):
 
 
 class _Cursor(local):
-    """An open row-group reader, kept because parts are mostly read in order."""
+    """The open row-group reader of a thread, kept because parts are mostly read in order."""
 
     place: tuple[Any, ...] = ()
     batches: Iterator[Any] = iter(())
@@ -124,7 +124,7 @@ def _part_of_group(part: _Part, names: list[str] | None) -> Any:
 
 
 def with_values(table: Table, values: Mapping[str, Any], names: Names) -> Table:
-    """Add constant columns, such as the ones defined by folder names."""
+    """Add constant columns, such as those that folder names define; `names` selects columns."""
     extra = {
         name: np.full(len(table), value, dtype=None if isinstance(value, int) else object)
         for name, value in values.items()
@@ -134,7 +134,10 @@ def with_values(table: Table, values: Mapping[str, Any], names: Names) -> Table:
 
 
 def of_ipc(path: Path, values: Mapping[str, Any], block_rows: int | None) -> list[Chunk]:
-    """Split an Arrow or Feather file into chunks: its record batches, themselves split if large."""
+    """Split an Arrow or Feather file into chunks, one or more for each record batch.
+
+    `values` are additional columns, each with one value for the whole file.
+    """
     with _faults(path, "Arrow"):
         sizes = []
         for batch in _batches(path):
@@ -179,7 +182,7 @@ def _read_ipc(
 
 
 def of_arrow(source: str, table: Any) -> Table:
-    """Convert an Arrow table to columns."""
+    """Convert an Arrow table to a Table."""
     names = [name for name in table.column_names if not INDEX.fullmatch(name)]
     check_names(source, names)
     columns = {name: _column(name, table.column(name)) for name in names}
@@ -227,13 +230,13 @@ def _embedding(name: str, column: Any) -> NDArray[Any]:
 
 
 def is_frame(data: object) -> bool:
-    """Return whether an object is a pandas data frame or one with the Arrow interface."""
+    """Return whether an object is a data frame, from pandas or with an exchange interface."""
     known = hasattr(data, "__arrow_c_stream__") or hasattr(data, "__dataframe__")
     return known or (hasattr(data, "iloc") and hasattr(data, "columns"))
 
 
 def of_frame(data: Any, source: str = "the data frame") -> Table:
-    """Convert a pandas data frame or one with the Arrow interface to columns."""
+    """Convert a data frame, from pandas or with the Arrow interface, to a Table."""
     if hasattr(data, "iloc"):
         names = [str(name) for name in data.columns]
         check_names(source, names)

@@ -33,7 +33,7 @@ def row_hashes(X: MatrixLike) -> NDArray[np.uint64]:
 
 
 def sketch(hashes: Iterable[NDArray[np.uint64]]) -> list[str]:
-    """Return the smallest distinct hashes from all parts of a table, as text."""
+    """Return the `KEPT` smallest distinct hashes from all parts of a table, as text."""
     kept = np.empty(0, dtype=np.uint64)
     for part in hashes:
         kept = np.unique(np.concatenate([kept, part]))[:KEPT]
@@ -41,10 +41,11 @@ def sketch(hashes: Iterable[NDArray[np.uint64]]) -> list[str]:
 
 
 def share_seen(known: list[str], hashes: NDArray[np.uint64]) -> float:
-    """Estimate the share of rows that also occur in the table behind the sketch `known`.
+    """Estimate the share of rows that also occur in another table.
 
-    A full sketch contains every hash up to its largest, so the rows with hashes up to that value
-    are a fair sample.
+    `hashes` are those of the rows, and `known` is the sketch of the other table. A sketch of `KEPT`
+    hashes contains every hash up to its largest, so the rows with hashes up to that value are a
+    fair sample.
     """
     values = np.array([int(value, 16) for value in known], dtype=np.uint64)
     if len(values) == 0:

@@ -42,7 +42,7 @@ class Table:
     start : int
         Number of the first row if this is part of a larger table.
     kept : array of shape (n_rows,), optional
-        Numbers of the rows that remain if others were left out.
+        Positions of the remaining rows, counted from `start`, if other rows were dropped.
     """
 
     source: str
@@ -68,7 +68,7 @@ class Table:
         return [str(number) for number in range(self.matrix.shape[1])]
 
     def column(self, name: str, option: str = "") -> NDArray[Any]:
-        """Return the column called `name`; errors mention the `option` that named it."""
+        """Return the column called `name`; errors mention the command `option` that named it."""
         if name in self.columns:
             return self.columns[name]
         if self.matrix is not None and name in self.names:
@@ -86,7 +86,7 @@ class Table:
         return Table(self.source, columns, len(rows), matrix, self.start, rows)
 
     def feature_names(self, names: Sequence[str]) -> list[str]:
-        """Return one name per feature; embeddings have "name[0]", "name[1]" and so on."""
+        """Return one name per feature; those of an embedding are "name[0]", "name[1]" and so on."""
         found: list[str] = []
         for name in names:
             width = self.columns[name].shape[1:] if name in self.columns else ()
@@ -94,7 +94,10 @@ class Table:
         return found
 
     def chosen(self, features: Sequence[str]) -> NDArray[Any]:
-        """Stack features in the given order; each is a column or an entry of an embedding."""
+        """Return features as a matrix, in the given order.
+
+        Each feature is a column or one entry of an embedding.
+        """
         names = bases(features, self.names)
         for name in names:
             self.column(name)
@@ -107,7 +110,7 @@ class Table:
         return rows[:, [place[name] for name in features]]
 
     def features(self, names: Sequence[str]) -> NDArray[Any]:
-        """Stack numeric columns in the order of `names`."""
+        """Return numeric columns and embeddings as a matrix, in the order of `names`."""
         if self.matrix is not None:
             whole = list(names) == self.names  # not copied
             return self.matrix if whole else self.matrix[:, [int(name) for name in names]]
@@ -131,7 +134,9 @@ def bases(features: Sequence[str], known: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Chunk:
-    """A part of a file that is read on demand; small enough to send to another process.
+    """A part of a file that is read on demand.
+
+    A chunk holds no rows, so it is small enough to send to another process.
 
     Attributes
     ----------
@@ -140,7 +145,7 @@ class Chunk:
     columns : tuple of str
         Names of all columns in the chunk.
     stamp : list
-        Identifies the content without reading it.
+        Values that identify the content, found without reading it.
     read : callable
         Takes column names, or None for all columns, and returns a Table.
     """
@@ -239,7 +244,10 @@ def labels(table: Table, name: str, option: str = "--label") -> NDArray[np.str_]
 
 
 def missing(values: NDArray[Any]) -> Mask:
-    """Return which rows have a missing value: None, NaN or NaT; in an embedding, any entry."""
+    """Return a mask of the rows with a missing value: None, NaN or NaT.
+
+    A row of an embedding is marked if any entry is missing.
+    """
     if values.dtype.kind == "O":
         # Apart from None, only missing values differ from themselves.
         with np.errstate(invalid="ignore"):
@@ -250,7 +258,7 @@ def missing(values: NDArray[Any]) -> Mask:
 
 
 def example(values: NDArray[Any]) -> str:
-    """Quote the first value that is not a number, with its row, in parentheses."""
+    """Return text for a message: the first value that is not a number, and its row."""
     if values.dtype.kind in "OU" and values.ndim == 1:
         for row, value in enumerate(values.tolist()):
             if isinstance(value, str) and not is_number(value):
@@ -271,7 +279,7 @@ def is_number(text: str) -> bool:
 
 
 def harmless(text: str) -> str:
-    """Put a ' before text that a spreadsheet would run as a formula."""
+    """Return the text, with a ' before it if a spreadsheet would run it as a formula."""
     if not text.lstrip().startswith(("=", "+", "-", "@", "\t", "\r")) or is_number(text):
         return text
     return f"'{text}"
@@ -301,7 +309,7 @@ def did_you_mean(name: str, known: Sequence[str], they: str) -> str:
 
 
 def listed(names: Sequence[Any], limit: int = SHOWN) -> str:
-    """List the names, showing only the first few if there are many."""
+    """Join names with commas, showing only the first `limit`."""
     shown = ", ".join(str(name) for name in names[:limit])
     return shown if len(names) <= limit else f"{shown}, ... ({len(names)} in all)"
 

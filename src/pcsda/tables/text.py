@@ -34,9 +34,9 @@ PACKED = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 TEXT_BYTES = 16 << 20
 # Longest quoted field. Without a bound, one stray quote would swallow the rest of the file.
 QUOTED_BYTES = 1 << 20
-# Missing numbers; in a label column, only an empty cell is a missing value.
+# Cells that mean a missing number. In a label column, only an empty cell is a missing value.
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "-nan", "NULL", "null", "None", "<NA>")
-# An unnamed first column, in which many programs write row numbers.
+# Name for an unnamed first column, in which many programs write row numbers.
 ROW_NUMBER = "(row number)"
 WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -159,7 +159,7 @@ def parse(
 
 
 def _uneven_row(lines: bytes, header: Header, wording: Wording) -> str | None:
-    """Find the first row that has more or fewer fields than the header."""
+    """Describe the first row with more or fewer fields than the header; None if there is none."""
     text = StringIO(lines.decode(wording.encoding, "replace"), newline="")
     width = len(header.names)
     try:
@@ -176,9 +176,9 @@ def _uneven_row(lines: bytes, header: Header, wording: Wording) -> str | None:
 
 
 def of_csv(path: Path, labels: Sequence[str], block_rows: int | None) -> list[Chunk]:
-    """Split a CSV file into chunks; the first one decides whether labels are text.
+    """Split a CSV file into chunks; the first chunk decides whether label columns are text.
 
-    Otherwise the label 1 would be a number in some chunks and the text "1" in others. A compressed
+    Otherwise the label 1 could be a number in some chunks and the text "1" in others. A compressed
     file is a single chunk.
     """
     wording, stamp = Wording(labels=tuple(labels)), file_stamp(path)
@@ -198,7 +198,10 @@ def of_csv(path: Path, labels: Sequence[str], block_rows: int | None) -> list[Ch
 
 
 def _cut(path: Path, wording: Wording, block_rows: int | None) -> tuple[Header, list[int]]:
-    """Find where to split a CSV file between rows, into parts of about `block_rows` rows."""
+    """Return the header of a CSV file, and the byte positions between rows where to split it.
+
+    The parts have about `block_rows` rows.
+    """
     with open(path, "rb") as file:
         line, _ = _whole_row(file, 0)
         step = TEXT_BYTES
@@ -229,7 +232,10 @@ def _read_packed(path: Path, wording: Wording, names: Names = None) -> Table:
 
 
 def read_text(path: str, wording: Wording, n_rows: int | None = None) -> Iterator[Table]:
-    """Read a CSV file or standard input in parts of about `n_rows` rows; 0 means in one part."""
+    """Read a CSV file or standard input in parts of about `n_rows` rows.
+
+    If `n_rows` is 0, there is one part. If it is None, a part has about `TEXT_BYTES` bytes.
+    """
     source = "standard input" if path == STDIN else path
     step = sys.maxsize if n_rows == 0 else TEXT_BYTES
     damaged = (OSError, EOFError, zlib.error, lzma.LZMAError)
@@ -248,7 +254,10 @@ def read_text(path: str, wording: Wording, n_rows: int | None = None) -> Iterato
 
 @contextmanager
 def _opened(path: str, wording: Wording) -> Iterator[tuple[BinaryIO, Wording]]:
-    """Open a file, compressed file or standard input as bytes; UTF-16 is converted to UTF-8."""
+    """Open a file, compressed file or standard input as bytes, and yield it with its wording.
+
+    UTF-16 and UTF-32 are converted to UTF-8, so the encoding in the wording may change.
+    """
     if path == STDIN:
         yield sys.stdin.buffer, wording
         return
@@ -270,7 +279,7 @@ def _opened(path: str, wording: Wording) -> Iterator[tuple[BinaryIO, Wording]]:
 
 
 def _cut_stream(file: BinaryIO, rest: bytes, step: int) -> Iterator[bytes]:
-    """Yield whole rows, about `step` bytes at a time."""
+    """Yield whole rows, about `step` bytes at a time, beginning with the bytes in `rest`."""
     while True:
         lines = rest + file.read(-1 if step == sys.maxsize else max(1, step - len(rest)))
         if not lines:
@@ -302,8 +311,9 @@ def _row_edges(file: BinaryIO, begin: int, step: int) -> list[int]:
 def _whole_row(file: BinaryIO, quotes: int) -> tuple[bytes, bytes]:
     """Read to the end of a row, given the number of quotes so far.
 
-    A quote may also be literal, such as the mark for inches. So if no closing quote follows, the
-    row ends with its first line; the second return value is what was read beyond it.
+    Return the bytes of the row, and the bytes that were read beyond it. A quote may also be
+    literal, such as the mark for inches. So if no closing quote follows, the row ends with its
+    first line.
     """
     first = row = line = file.readline()
     quotes += line.count(b'"')
