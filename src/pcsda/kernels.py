@@ -269,7 +269,10 @@ def kernel_matrix(kernel: Kernel, X: Floats, *, verbose: bool = False) -> Array:
 
 
 def values_before(kernel: Kernel, X: Floats) -> Callable[[int, int], Array]:
-    """Return a function (start, stop) that computes kernel values of X[start:stop] and X[:stop]."""
+    """Return a function that computes kernel values between X[start:stop] and X[:stop].
+
+    The arguments of the function are `start` and `stop`.
+    """
     if kernel.metric != "rbf" or kernel.gamma is None:
         return lambda start, stop: kernel(X[start:stop], X[:stop])
     rows: Array = np.asarray(X, dtype=np.float64)
@@ -300,7 +303,10 @@ def squared_distances(X: Floats, Y: Floats | None = None) -> Array:
 
 
 def training_matrix(kernel: Kernel, X: Floats, verbose: bool = False) -> Array:
-    """Compute and check the kernel matrix of training rows; if precomputed, check X instead."""
+    """Return the kernel matrix of training rows, after checking it.
+
+    If the kernel is precomputed, X is the matrix.
+    """
     if kernel.metric == "precomputed":
         check_square(X)
     matrix = finite_diagonal(kernel_matrix(kernel, X, verbose=verbose))

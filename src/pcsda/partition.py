@@ -212,7 +212,10 @@ def run_kmeans(
 
 
 def find_centroids(rows: Floats, count: int, weights: Array | None, random_state: Seed) -> Array:
-    """Return the centroids that :func:`run_kmeans` would find, to assign rows not in memory."""
+    """Return the centroids that :func:`run_kmeans` would find.
+
+    With these centroids, rows that are not in memory can be assigned later.
+    """
     found, size = _fit_on_sample(rows, count, weights, random_state)
     return np.asarray(size * found.centres)
 

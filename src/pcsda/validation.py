@@ -61,7 +61,7 @@ def check_option(name: str, value: object, options: tuple[str, ...]) -> None:
 
 
 def check_count(name: str, value: object, *instead: str | None) -> None:
-    """Reject anything except a whole number of at least 1, or one of the values `instead`."""
+    """Reject anything except a whole number of at least 1, or one of the values in `instead`."""
     if any(value is other or (isinstance(value, str) and value == other) for other in instead):
         return
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
@@ -292,7 +292,7 @@ def warn_of_light(total: float, which: str, n_rows: int = 0) -> None:
 
 
 def warn_of_one_group(together: Ints, positive: Mask) -> None:
-    """Warn if all rows of a class are in one group, so that none of them can be left out."""
+    """Warn if all rows of a class are in one group, so that none can be left out of the fit."""
     for which, rows in (("positives", positive), ("negatives", ~positive)):
         count = int(np.sum(rows))
         if count > 1 and np.ptp(together[rows]) == 0:

@@ -365,7 +365,8 @@ class Division:
     def groups(self, piece: Piece) -> tuple[NDArray[Any], Ints]:
         """Return the subclass names in a piece, and the group of each row.
 
-        Positives are in group 0; a negative is in group 1 + the index of its subclass name.
+        Positives are in group 0. A negative is in the group numbered one more than the index of its
+        subclass name.
         """
         groups = np.zeros(len(piece.X), dtype=np.intp)
         negative = np.flatnonzero(~piece.positive)

@@ -307,7 +307,10 @@ class _Fit:
         return names, scatter
 
     def _leave_out(self, found: Statistics, names: NDArray[Any], scatter: GroupScatter) -> Fitted:
-        """Fit a model and calibrate it on sampled rows, each left out of the fit in closed form."""
+        """Fit a model whose covariances and calibration come from left-out rows.
+
+        Each sampled row is left out of the fit in turn, in closed form, and scored.
+        """
         (X, groups, weights), _, stands_for = _joined(found.samples)
         rows, weight = X.astype(np.float64, copy=False), _unless_equal(weights)
         # Number the groups again, because `names` omits subclasses without rows.
@@ -424,7 +427,7 @@ def _unless_equal(weights: Array) -> Array | None:
 
 @contextmanager
 def _seeded(estimator: BaseEstimator, seed: int) -> Iterator[None]:
-    """Give the estimator an integer seed during the fit, so that a resumed fit is the same."""
+    """Use an integer seed during a fit, so that a resumed fit gives the same result."""
     before = getattr(estimator, "random_state", 0)
     if isinstance(before, (int, np.integer)):
         yield

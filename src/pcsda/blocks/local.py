@@ -45,8 +45,8 @@ def fit_blocks(
     Parameters
     ----------
     estimator : PCSDA, CSDA or a Pipeline that ends in one of them
-        Fitted in place. Transformers before it, such as NystroemMap or FourierMap, are fitted on a
-        seeded sample of rows and then applied block by block.
+        The estimator to fit in place. Transformers in the pipeline, such as NystroemMap or
+        FourierMap, are fitted on a seeded sample of rows and then applied block by block.
     blocks : path, list of paths, array, data frame, iterable or callable
         A ``.npy`` file; a ``.npz`` file with arrays ``X`` and ``y`` (and, optionally,
         `subclass_labels` and `sample_weight`); a Parquet or Arrow file, read by row groups or

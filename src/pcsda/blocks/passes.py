@@ -46,7 +46,7 @@ class Pass(ABC, Generic[Result]):
         return self.merge(left, right)
 
     def of_block(self, number: int, name: str, block: Block) -> Result | None:
-        """Return the result for one block; errors name the block."""
+        """Return the result for one block; error messages name the block."""
         title = f"block {number} ({name})"
         width = (*getattr(block.X, "shape", ()), 0, 0)[1]
         with narrow_fit(width), naming(title):
