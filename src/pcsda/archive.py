@@ -71,7 +71,7 @@ def array_shape(archive: ZipFile, name: str) -> tuple[int, ...]:
 
 
 def _header(file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Read the shape and type of an array from the start of its file."""
+    """Return the shape and type of an array, read from the header at the start of its file."""
     version = npy.read_magic(file)
     if version not in _HEADERS:
         raise ValueError(f"it holds an array in version {version} of the format")

@@ -34,10 +34,9 @@ def fold_scores(
 ) -> Array:
     """Score each row with a model fitted on the other folds.
 
-    `groups` holds the group of each row: 0 for positives, 1..K for the subclasses. `learn(train,
-    groups)` fits a model on the rows with the numbers `train`, which have these `groups`. It
-    returns a function that scores the rows with given numbers. Rows that share a number in
-    `together` stay in one fold.
+    `groups` holds the group of each row: 0 for positives, 1..K for the subclasses. `learn` fits a
+    model, given the numbers of the training rows and their groups. It returns a function that
+    scores the rows with given numbers. Rows that share a number in `together` stay in one fold.
 
     A score is NaN if its model is missing, because the fold contains a whole class or the model
     cannot be fitted. Fitting stops once each class has `enough` scores.

@@ -323,7 +323,7 @@ def finite_diagonal(matrix: Array) -> Array:
 
 
 def check_square(X: Floats) -> None:
-    """Reject a precomputed kernel matrix that is not square."""
+    """Reject a precomputed kernel matrix of training rows that is not square."""
     if X.shape[0] != X.shape[1]:
         raise ValueError(
             f"a precomputed kernel matrix must be square in fit, got shape {X.shape}; pass the "

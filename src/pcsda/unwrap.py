@@ -95,7 +95,7 @@ def steps(model: BaseEstimator) -> tuple[Any, ...]:
 
 
 def parts(model: BaseEstimator) -> tuple[Any, ...]:
-    """List a pipeline's steps or a fitted search's best estimator; nothing for other models."""
+    """Return a pipeline's steps or a fitted search's best estimator; empty for other models."""
     found = (model.best_estimator_,) if hasattr(model, "best_estimator_") else steps(model)
     return () if found[0] is model else found
 

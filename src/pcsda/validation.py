@@ -131,7 +131,7 @@ def is_missing(label: object) -> bool:
 
 
 def different_labels(y: NDArray[Any]) -> NDArray[Any]:
-    """Return the sorted distinct labels of y."""
+    """Return the distinct labels in y, sorted."""
     return distinct(y, f"y {MIXED} and leave out rows without a label")[0]
 
 
@@ -352,7 +352,10 @@ def check_unchecked(unchecked: ArrayLike | None, positive: Mask) -> Mask | None:
 
 
 def refuse_contamination(model: BaseEstimator, who: str, remedy: str) -> None:
-    """Reject the `contamination` setting where labels must be trusted."""
+    """Reject the `contamination` setting for a method that must trust the labels.
+
+    `who` explains the reason and `remedy` the way out, for the error message.
+    """
     if is_contaminated(model):
         raise ValueError(
             f"contamination={model.contamination!r}: {who}; {remedy}, or set contamination=0"
@@ -424,7 +427,10 @@ def dense_if_small(X: Any) -> Any:
 
 
 def refuse_sparse(X: Any, setting: str, remedy: str) -> None:
-    """Reject sparse input for a setting that would need a dense copy."""
+    """Reject sparse input for a setting that would need a dense copy.
+
+    The error message contains `setting` and `remedy`.
+    """
     if sparse.issparse(X):
         size = X.shape[0] * X.shape[1] * 8 / 2**30
         raise TypeError(

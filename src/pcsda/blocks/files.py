@@ -203,7 +203,7 @@ def _numeric(table: Table, features: tuple[str, ...]) -> tuple[NDArray[Any], tup
 def _of_frame(
     frame: object, companions: dict[str, Any], columns: list[str] | None, block_rows: int | None
 ) -> Iterator[Address]:
-    """Cut a data frame into blocks; labels and weights are its columns, or separate arrays."""
+    """Cut a data frame into blocks; labels and weights are columns of it, or separate arrays."""
     table = of_frame(frame)
     inside = {part: name for part, name in companions.items() if isinstance(name, str)}
     features = feature_columns(table.source, table.names, inside, columns)

@@ -16,7 +16,7 @@ from ..validation import MIXED, distinct, shorten
 
 @dataclass(frozen=True)
 class Trials:
-    """Scores in both classes; equal scores form one level, so their order does not matter.
+    """Numbers of positives and negatives at each distinct score, which is called a level.
 
     Attributes
     ----------
@@ -109,7 +109,7 @@ class Order:
 
 
 def sort_trials(positive: Mask, scores: Array, weights: Array | None) -> Trials:
-    """Sort checked samples into levels."""
+    """Sort checked samples, and count both classes at each distinct score."""
     return Order.of(positive, scores).trials(weights)
 
 
