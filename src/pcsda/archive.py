@@ -35,14 +35,17 @@ _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0
 
 
 def check_entries(archive: ZipFile, n_bytes: int) -> None:
-    """Reject a compressed archive, because pcsda writes only uncompressed ones."""
+    """Reject an archive whose entries add up to more than its `n_bytes`.
+
+    pcsda does not compress archives, so the entries of a genuine archive are never larger.
+    """
     size = sum(entry.file_size for entry in archive.infolist())
     if size > n_bytes:
         raise ValueError(f"its entries would take {size} bytes, more than the {n_bytes} it has")
 
 
 def check_arrays(file: BinaryIO) -> None:
-    """Reject a .npz file that pcsda cannot have written: it is compressed or has false headers."""
+    """Reject a .npz file with compressed entries or false array headers; pcsda writes neither."""
     n_bytes = file.seek(0, io.SEEK_END)
     file.seek(0)
     with ZipFile(file) as archive:
@@ -56,19 +59,19 @@ def check_arrays(file: BinaryIO) -> None:
 
 
 def claimed_bytes(file: BinaryIO) -> int:
-    """Return the number of bytes that the array header at the start of a file claims."""
+    """Return the size in bytes that the header at the start of a file claims for its array."""
     shape, dtype = _header(file)
     return int(np.prod([*shape, dtype.itemsize], dtype=object))
 
 
 def array_shape(archive: ZipFile, name: str) -> tuple[int, ...]:
-    """Read the shape of an array in a .npz file from the array header."""
+    """Return the shape of an array in a .npz file, reading only the header of the array."""
     with archive.open(f"{name}.npy") as part:
         return _header(part)[0]
 
 
 def _header(file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Read the shape and type of an array from the start of its file."""
+    """Return the shape and type of an array, read from the header at the start of its file."""
     version = npy.read_magic(file)
     if version not in _HEADERS:
         raise ValueError(f"it holds an array in version {version} of the format")
@@ -79,7 +82,7 @@ def _header(file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
 
 
 def _check_header(part: Any, name: str, n_bytes: int) -> None:
-    """Reject an array whose length contradicts its header."""
+    """Reject an array unless its header claims exactly the bytes that the archive holds."""
     claimed = claimed_bytes(part)
     if claimed + part.tell() != n_bytes:
         raise ValueError(f"its array {name!r} claims {claimed} bytes but has {n_bytes}")
@@ -94,7 +97,7 @@ def check_array(archive: ZipFile, name: str) -> None:
 
 
 def check_room(needed: int, what: str) -> None:
-    """Raise an error if more bytes are needed than fit in memory."""
+    """Raise ValueError if `needed` bytes do not fit in memory; `what` names the data."""
     if needed > (available := available_memory()):
         raise ValueError(
             f"{what} claims {needed} bytes, but only {available} bytes of memory are available; "

@@ -108,7 +108,8 @@ def make_class_specific(
     n_subclasses : int, default=6
         Number of subclasses of the rest; at most 2 when `n_informative` is 1.
     positive_fraction : float, default=0.1
-        Share of samples in the class of interest, between 0 and 1; their number is rounded.
+        Share of samples in the class of interest, between 0 and 1. The number of
+        such samples is rounded to a whole number.
     separation : float, default=4.0
         Distance of the subclass means from the mean of the class of interest, in standard
         deviations. At 4, with the other defaults, the exact ratio has a log-likelihood-ratio cost
@@ -259,7 +260,8 @@ def _repulsion(flat: Array, n_points: int) -> tuple[float, Array]:
     """Return the sum of inverse squared distances between unit vectors, and its gradient."""
     points, norms = _unit_rows(flat.reshape(n_points, -1))
     differences = points[:, None] - points[None]
-    # The identity keeps a point from repelling itself; it adds a constant.
+    # The identity avoids a division by zero for the distance of each point to itself. It only
+    # adds a constant to the sum.
     squared = np.sum(differences**2, axis=2) + np.eye(n_points)
     gradient = -4.0 * np.sum(differences / squared[..., None] ** 2, axis=1)
     tangential = gradient - np.sum(gradient * points, axis=1, keepdims=True) * points

@@ -1,6 +1,7 @@
-"""Run the passes of :func:`pcsda.fit_blocks` on Dask: map over blocks and merge in a tree.
+"""Run the passes of :func:`pcsda.fit_blocks` on Dask.
 
-This is the only module that imports Dask, and it does so only when used.
+Each block is a task, and the results of the blocks are merged in a tree. Only this module imports
+Dask, and only when one of its functions is called.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from .core.linalg import Result
 from .unwrap import unwrap
 from .validation import MatrixLike
 
-# Number of results merged at once: the tree depth is the logarithm to this base.
+# Number of results merged at once. The depth of the merge tree is the logarithm of the number of
+# blocks to this base.
 FAN_IN = 8
 
 
@@ -58,15 +60,16 @@ def fit(
         Each block of rows becomes a task; column chunks are joined. Paths must lead to the same
         files on all workers.
     y, subclass_labels, sample_weight : Dask array, Series, array or name
-        Labels and weights of the rows, chunked like X. Arrays in memory are split to match; for a
-        DataFrame, column names are enough.
+        Labels and weights of the rows, chunked like X. Arrays in memory are split to match X. If
+        X is a DataFrame, each may be the name of one of its columns.
     columns : list of str, optional
         Feature columns of a DataFrame, Parquet or CSV source; by default, all columns except labels
         and weights.
     classes, block_rows, sample_rows, calibration_rows
         As in :func:`pcsda.fit_blocks`.
     client : dask.distributed.Client, optional
-        The client to use; by default the active one or, without one, threads in this process.
+        The client to use; by default, the active client or, if there is none, threads in this
+        process.
 
     Returns
     -------
@@ -178,9 +181,10 @@ def _is_frame(value: object) -> bool:
 
 
 class _Lazy(NamedTuple):
-    """A block to compute: its name, the full block, and the block without X.
+    """A block that Dask computes later: its name, the whole block, and the block without X.
 
-    A block in a file is read by the task that uses it; then `block` and `labels` are its address.
+    For a block in a file, both `block` and `labels` are the address of the block. The task that
+    uses the block reads the file.
     """
 
     name: str
@@ -214,7 +218,7 @@ def _lazy(names: list[str], rows: Sequence[Any], parts: dict[str, Sequence[Any]]
 
 
 def _like(X: Any, name: str, value: Any) -> Sequence[Any]:
-    """Split labels, weights or the like into delayed parts that match the row chunks of X."""
+    """Split an array such as labels or weights into delayed parts, one per row chunk of X."""
     sizes = X.chunks[0]
     value = value.to_dask_array() if _is_frame(value) else value
     unknown = [number for number, size in enumerate(sizes) if np.isnan(size)]
@@ -277,7 +281,7 @@ def _of_files(
 
 
 def _active(client: object) -> Any:
-    """Return the given client, else the active one, or None if there is none."""
+    """Return `client` or, if it is None, the active client; None if no client is active."""
     if client is not None:
         return client
     try:
@@ -287,7 +291,7 @@ def _active(client: object) -> Any:
 
 
 class _OnDask:
-    """Runs passes as Dask graphs, and names the block that caused an error."""
+    """Runner that executes passes as Dask graphs, and names the block in which an error occurs."""
 
     once = False
     moves = True
@@ -298,18 +302,18 @@ class _OnDask:
         self.blocks, self.client = blocks, client
 
     def seed(self, draw: Callable[[], int]) -> int:
-        """Return the seed, obtained by calling `draw`."""
+        """Draw and return the seed of the fit."""
         return draw()
 
     def look(self, task: LookPass, first: bool) -> Look:
-        """Run a task on all labels, or only on the first block's; X is not computed."""
+        """Collect the labels of all blocks, or of the first block if `first`; X is not computed."""
         chosen = self.blocks[: 1 if first else None]
         look = self._run(task, [block.labels for block in chosen])
         assert look is not None
         return look
 
     def run(self, task: Pass[Result]) -> Result | None:
-        """Run one pass."""
+        """Run a pass and return the merged result, or None if no row has positive weight."""
         rows = task.needs_rows
         return self._run(task, [block.block if rows else block.labels for block in self.blocks])
 
@@ -340,7 +344,7 @@ class _OnDask:
         try:
             return compute(root)[0]
         except Exception:
-            for number, mark in enumerate(marks):  # computed again to find the block
+            for number, mark in enumerate(marks):  # compute again to find the block that failed
                 with self._naming(number):
                     compute(mark)
             raise
@@ -376,7 +380,7 @@ class _OnDask:
 
 
 def _done(_: object) -> None:
-    """Signal that a block is done, without its result."""
+    """Return None once a block has been processed, to show which blocks succeeded."""
 
 
 def _of_block(task: Pass[Result], number: int, name: str, block: Block | Address) -> Result | None:

@@ -1,4 +1,4 @@
-"""Link the HTML of estimators to their documentation pages, if these have an address."""
+"""Link the HTML display of estimators to their documentation, if the pages have an address."""
 
 from __future__ import annotations
 

@@ -14,9 +14,10 @@ FOLDS = 5
 
 
 def count_folds(positive: Mask, together: Ints | None = None) -> int:
-    """Return the largest number of folds that can all contain both classes, or 0 if it is below 2.
+    """Return the number of folds, at most FOLDS, so that each fold can contain both classes.
 
-    Rows with the same value in `together` count as one.
+    Return 0 if not even two folds can contain both classes. Rows with the same value in `together`
+    count as one row, because they must stay in one fold.
     """
     blocks = np.arange(len(positive)) if together is None else together
     sizes = [len(np.unique(blocks[members])) for members in (positive, ~positive)]
@@ -31,12 +32,14 @@ def fold_scores(
     together: Ints | None = None,
     enough: int | None = None,
 ) -> Array:
-    """Score each row with a model fitted without the row's fold; rows keep their groups.
+    """Score each row with a model fitted on the other folds.
 
-    `learn(train, groups)` fits on the rows `train` and returns a function that scores other rows,
-    given by their numbers. Rows that share a number in `together` stay in one fold. A score is NaN
-    if there is no model for it, because the fold contains a whole class or the model cannot be
-    fitted. Fitting stops once each class has `enough` scores.
+    `groups` holds the group of each row: 0 for positives, 1..K for the subclasses. `learn` fits a
+    model, given the numbers of the training rows and their groups. It returns a function that
+    scores the rows with given numbers. Rows that share a number in `together` stay in one fold.
+
+    A score is NaN if its model is missing, because the fold contains a whole class or the model
+    cannot be fitted. Fitting stops once each class has `enough` scores.
     """
     scores = np.full(len(groups), np.nan)
     positive = groups == 0
@@ -50,7 +53,7 @@ def fold_scores(
         if enough is not None and min(np.sum(seen & positive), np.sum(seen & ~positive)) >= enough:
             break
         if positive[train].all() or not positive[train].any():
-            continue  # rows that stay together include all rows of a class
+            continue  # one fold holds all rows of a class
         labels = np.unique(groups[train], return_inverse=True)[1]
         try:
             scores[test] = learn(train, labels)(test)

@@ -26,9 +26,9 @@ SCALED_KERNELS = ("rbf", "laplacian", "poly", "polynomial", "sigmoid", "chi2")
 DEFINITE_KERNELS = ("linear", "rbf", "laplacian", "cosine", "chi2")
 # Mean distances are computed on at most this many rows, drawn with a seed.
 BANDWIDTH_ROWS = 2000
-# Kernel values are computed in row blocks of about this size.
+# Kernel values are computed in row blocks of about this many bytes.
 BLOCK_BYTES = 8 << 20
-# Columns of a block that are transposed at once.
+# Number of columns of a block that are transposed at once.
 TILE = 512
 # Up to this many rows, computing each distance is faster than a matrix product.
 FEW_ROWS = 4
@@ -57,7 +57,10 @@ class Kernel:
         return self.metric in DEFINITE_KERNELS
 
     def __call__(self, X: ArrayLike, Y: ArrayLike) -> Array:
-        """Return kernel values between the rows of X and Y; X itself if these are precomputed."""
+        """Return the kernel values between the rows of X and Y.
+
+        If the kernel is precomputed, X already holds the values and is returned.
+        """
         rows: Array = np.asarray(X, dtype=np.float64)
         if self.metric == "precomputed":
             return rows
@@ -75,7 +78,10 @@ class Kernel:
         return np.exp(values, out=values)
 
     def against(self, Y: Floats) -> Callable[[Floats], Array]:
-        """Return a function that computes kernel values between rows and Y, without checks."""
+        """Return a function of X that computes kernel values between the rows of X and Y.
+
+        The function does not check that the values are finite.
+        """
         others: Array = np.asarray(Y, dtype=np.float64)
         if self.metric == "rbf" and self.gamma is not None:
             return _rbf_with(others, self.gamma)
@@ -102,7 +108,7 @@ class Kernel:
 
 
 def _rbf_with(Y: Array, gamma: float) -> Callable[..., Array]:
-    """Return a function for exp(-gamma ||x - y||^2) that uses one product and no copy.
+    """Return a function that computes exp(-gamma ||x - y||^2) in place, with one matrix product.
 
     The function takes rows and, optionally, the number of leading rows of Y to use.
     Rows are centred first, because a common offset would reduce precision.
@@ -125,7 +131,7 @@ def _rbf_with(Y: Array, gamma: float) -> Callable[..., Array]:
 
 
 def _of_unit_size(X: Floats) -> Floats:
-    """Scale rows to a largest entry of one, so that lengths neither overflow nor underflow."""
+    """Divide each row by its largest absolute entry, so that no length overflows or underflows."""
     size = np.abs(X).max(axis=1, keepdims=True)
     return X / np.where(size > 0, size, 1.0)
 
@@ -140,7 +146,10 @@ def _require_non_negative(X: Floats) -> None:
 
 
 def settled_kernel(model: BaseEstimator, X: Floats, positive: Mask | None, seed: Seed) -> Kernel:
-    """Return an estimator's kernel with its bandwidth; the paper's rule needs `positive`."""
+    """Return an estimator's kernel, with the bandwidth computed from the rows X.
+
+    `positive` marks the positives. Only the rule gamma="positive" needs it.
+    """
     gamma = origin = None
     if model.kernel in SCALED_KERNELS:
         gamma = bandwidth(model.gamma, X, positive, model.kernel, seed)
@@ -168,9 +177,10 @@ def bandwidth(
         mean of the kernel's own distance and gamma is 1/s.
     X : array of shape (N, D)
     positive : boolean array of shape (N,) or None
-        Needed for "positive". If there is only one positive, or all are equal, all rows are used
-        instead, with a warning.
+        Which rows are positive; needed for the rule "positive". If there is only one positive, or
+        all positives are equal, all rows are used instead, with a warning.
     metric : str or callable
+        The kernel.
     random_state : int, RandomState instance or None
         Seed for drawing a sample of rows if there are more than 2000.
     """
@@ -205,7 +215,11 @@ def _finite(spread: float) -> float:
 
 @np.errstate(over="ignore", invalid="ignore")
 def _mean_distance(X: Floats, metric: Metric, random_state: Seed) -> float:
-    """Return 1/gamma: twice the square of the mean distance, or a kernel's own mean distance."""
+    """Return 1/gamma, computed from the mean distance between rows.
+
+    This is twice the square of the mean Euclidean distance. For the Laplacian and chi-squared
+    kernels, it is the mean of the kernel's own distance. The result is 0 if all rows are equal.
+    """
     rng = check_random_state(random_state)
     if len(X) > BANDWIDTH_ROWS:
         X = X[rng.choice(len(X), BANDWIDTH_ROWS, replace=False)]
@@ -255,7 +269,10 @@ def kernel_matrix(kernel: Kernel, X: Floats, *, verbose: bool = False) -> Array:
 
 
 def values_before(kernel: Kernel, X: Floats) -> Callable[[int, int], Array]:
-    """Return a function of (start, stop): kernel values between X[start:stop] and X[:stop]."""
+    """Return a function that computes kernel values between X[start:stop] and X[:stop].
+
+    The arguments of the function are `start` and `stop`.
+    """
     if kernel.metric != "rbf" or kernel.gamma is None:
         return lambda start, stop: kernel(X[start:stop], X[:stop])
     rows: Array = np.asarray(X, dtype=np.float64)
@@ -286,7 +303,10 @@ def squared_distances(X: Floats, Y: Floats | None = None) -> Array:
 
 
 def training_matrix(kernel: Kernel, X: Floats, verbose: bool = False) -> Array:
-    """Return the kernel matrix of training rows, computed or given, after checking it."""
+    """Return the kernel matrix of training rows, after checking it.
+
+    If the kernel is precomputed, X is the matrix.
+    """
     if kernel.metric == "precomputed":
         check_square(X)
     matrix = finite_diagonal(kernel_matrix(kernel, X, verbose=verbose))
@@ -296,14 +316,14 @@ def training_matrix(kernel: Kernel, X: Floats, verbose: bool = False) -> Array:
 
 
 def finite_diagonal(matrix: Array) -> Array:
-    """Return a kernel matrix, or raise an error if its diagonal is not finite."""
+    """Return a kernel matrix, or raise ScaleError if its diagonal is not finite."""
     if not np.isfinite(matrix.diagonal()).all():  # the diagonal overflows first
         raise not_finite()
     return matrix
 
 
 def check_square(X: Floats) -> None:
-    """Reject a precomputed kernel matrix that is not square."""
+    """Reject a precomputed kernel matrix of training rows that is not square."""
     if X.shape[0] != X.shape[1]:
         raise ValueError(
             f"a precomputed kernel matrix must be square in fit, got shape {X.shape}; pass the "
@@ -312,7 +332,7 @@ def check_square(X: Floats) -> None:
 
 
 def check_matrix(matrix: Array, what: str) -> None:
-    """Reject a kernel matrix that is not finite or not symmetric."""
+    """Reject a kernel matrix that is not finite or not symmetric; `what` names the matrix."""
     if not np.isfinite(matrix).all():
         raise not_finite(what)
     scale = float(np.abs(matrix.diagonal()).max())
@@ -326,12 +346,12 @@ def check_matrix(matrix: Array, what: str) -> None:
 
 
 def not_finite(what: str = "the kernel matrix") -> ValueError:
-    """Make the error for kernel values that are not finite."""
+    """Return the error to raise if kernel values are not finite."""
     return ScaleError(f"{what} contains NaN or infinity; check the kernel's parameters and X")
 
 
 def check_memory(n_rows: int, matrices: float) -> None:
-    """Reject an exact kernel fit that would need more memory than is available."""
+    """Raise MemoryError if `matrices` kernel matrices of `n_rows` rows do not fit in memory."""
     needed, available = int(matrices * 8 * n_rows**2), available_memory()
     if needed > available:
         raise MemoryError(

@@ -20,7 +20,10 @@ class Allowance(NamedTuple):
 
 
 class Files(NamedTuple):
-    """Names of the files that hold the memory limits in one version of control groups."""
+    """Names under which one version of control groups reports memory.
+
+    `limit` and `used` are the names of files. `cache` is an entry in the file memory.stat.
+    """
 
     limit: str
     used: str
@@ -35,7 +38,7 @@ def available_memory() -> int:
     """Return how many bytes can be allocated now, as far as the system reports it.
 
     This is the minimum of what is left on the machine, in the control groups of the process
-    (versions 1 and 2, as containers use them), and within its resource limits.
+    (versions 1 and 2, as containers use them), and within the resource limits of the process.
     """
     return min((bound.left for bound in _bounds()), default=sys.maxsize)
 
@@ -63,7 +66,7 @@ def _of_machine() -> Iterator[Allowance]:
 
 
 def _table(path: Path, separator: str | None) -> dict[str, int]:
-    """Parse a file whose lines each hold a name and a number."""
+    """Return the numbers in a file whose lines each hold a name and a number, by name."""
     lines = path.read_text(encoding="ascii").splitlines()
     rows = [line.split(separator, 1) for line in lines]
     return {name: int(rest.split()[0]) for name, rest in rows}
@@ -80,7 +83,7 @@ def _of_control_groups() -> Iterator[Allowance]:
 
 
 def _of_tree(root: Path, place: str, files: Files) -> Iterator[Allowance]:
-    # Inside a container, its own group may appear as the root.
+    # Inside a container, the container's own group may appear as the root.
     folder = root / place.lstrip("/")
     for group in (folder, *folder.parents):
         if group == root.parent:

@@ -29,7 +29,7 @@ FLAT = 1e-12
 
 @documented
 class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """Base class of the four norms, which are fitted to cohort rows and refuse to score them."""
+    """Base class of the four norms, which are fitted to cohort rows and then reject those rows."""
 
     n_features_in_: int
     # Whether a norm uses statistics over cohort rows (per model) and over cohort models (per row).
@@ -87,7 +87,7 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return most
 
     def _cohort_columns(self) -> Ints:
-        """Return the columns of the cohort's models."""
+        """Return the column numbers of the models in the cohort."""
         cohort, known = getattr(self, "cohort", "others"), self.labels_.tolist()
         columns = np.arange(len(known))
         if not (isinstance(cohort, str) and cohort == "others"):
@@ -128,7 +128,10 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return means, scales
 
     def _row_statistics(self, scores: Array) -> tuple[Array, Array]:
-        """Return each row's mean score and spread over cohort models except the column's own."""
+        """Return the mean and standard deviation of each row's cohort scores, for every column.
+
+        The statistics for a column exclude the score of the column's own model.
+        """
         cohort = scores[:, self.cohort_]
         order = np.argsort(-cohort, axis=1, kind="stable")
         place = np.argsort(order, axis=1)
@@ -139,8 +142,8 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             usual, without = (top.mean(axis=1), top.std(axis=1)), _without_each(ranked)
         result = []
         for value, left_out in zip(usual, without, strict=True):
-            # These statistics are for models outside the top. A model inside the top is left out
-            # of its own statistics, and the next model takes its place.
+            # `value` is the statistic for models outside the top. A model inside the top is left
+            # out of its own statistic, and the next model takes its place.
             seen = np.repeat(value[:, None], scores.shape[1], axis=1)
             nearest = np.take_along_axis(left_out, np.minimum(place, left_out.shape[1] - 1), axis=1)
             seen[:, self.cohort_] = np.where(place < most, nearest, value[:, None])
@@ -171,8 +174,8 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             from the cohort are rejected. Without identifiers, rows with the same scores as a cohort
             row are rejected.
         y : array-like of shape (n_samples,), default=None
-            True labels, if known. Rows are rejected if the model of their label belongs to a cohort
-            that was chosen by its labels.
+            True labels, if known. If `cohort` is a list of labels, rows with these labels are
+            rejected.
 
         Returns
         -------
@@ -294,7 +297,7 @@ class TNorm(_CohortNorm):
     The result is ``(s - mean) / std``, with the mean and standard deviation of the same sample's
     scores for the cohort's models, except the model in question [1]_. This brings samples, for
     example of different quality, to a common scale. `fit` only stores the columns of the cohort's
-    models, and which rows must not be scored.
+    models, and the identifiers or scores of the cohort rows, which `transform` rejects.
 
     Parameters
     ----------
@@ -335,7 +338,7 @@ class TNorm(_CohortNorm):
 class SNorm(_CohortNorm):
     """S-norm: the mean of Z-norm and T-norm.
 
-    Both kinds of strangers, rows and models, are used at once [1]_.
+    Scores are compared with a cohort of rows and with a cohort of models [1]_.
 
     Parameters
     ----------
@@ -432,10 +435,10 @@ def _column(name: str, values: ArrayLike, n_rows: int) -> NDArray[Any]:
 
 
 def _without_each(ranked: Array) -> tuple[Array, Array]:
-    """For each entry, return the mean and standard deviation of the rest of its row.
+    """For each entry, return the mean and standard deviation of the other entries in its row.
 
-    The statistics before and after the entry are merged, so that an extreme entry is never added
-    and then subtracted again.
+    The statistics of the entries before and after it are merged. Subtracting an extreme entry from
+    the statistics of the whole row would lose digits.
     """
     last = ranked.shape[1] - 1
     n_before = np.arange(last + 1)
@@ -448,7 +451,10 @@ def _without_each(ranked: Array) -> tuple[Array, Array]:
 
 
 def _running(values: Array) -> tuple[Array, Array]:
-    """Return the mean and sum of squared deviations before each position (Welford)."""
+    """Return the mean and the sum of squared deviations of the values before each column.
+
+    Each row is treated separately, with Welford's algorithm.
+    """
     means, squares = np.zeros(values.shape), np.zeros(values.shape)
     for place in range(1, values.shape[1]):
         step = values[:, place - 1] - means[:, place - 1]
@@ -458,14 +464,20 @@ def _running(values: Array) -> tuple[Array, Array]:
 
 
 def _keys(scores: Array) -> Array:
-    """Return a key for each row; different rows rarely have the same key."""
+    """Return a weighted sum of the scores in each row, by which rows are sorted and searched.
+
+    Nearly equal rows have nearly equal sums, and different rows rarely have the same sum.
+    """
     turn = np.random.default_rng(0).uniform(0.5, 1.5, scores.shape[1])
     with np.errstate(over="ignore"):
         return np.asarray(scores @ turn)
 
 
 def _matches(rows: Array, scores: Array, precision: float) -> Ints:
-    """Return the numbers of the score rows found among `rows`, which are sorted by key."""
+    """Return the positions in `scores` of rows that also occur in `rows`, up to rounding.
+
+    `rows` must be sorted by key. `precision` is the relative tolerance.
+    """
     known, wanted = _keys(rows), _keys(scores)
     reach = precision * np.abs(scores).max(axis=1)
     width = 2 * reach * scores.shape[1]

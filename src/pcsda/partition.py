@@ -28,15 +28,15 @@ NEGATIVES_PER_SUBCLASS = 15
 MOST_AUTO = 20
 # With fewer positives than this, the number of columns limits the number of subclasses.
 FEW_POSITIVES = 10
-# K-means runs on a sample of this many rows per cluster, at least SAMPLE. More rows cost time and
-# change a fit less than another seed does. A large sample is first clustered on one row in START,
-# followed by STEPS steps on the whole sample.
+# K-means runs on a sample of SAMPLE_PER_CLUSTER rows per cluster, but at least SAMPLE rows. More
+# rows would cost time and change a fit less than another seed does. In a large sample, k-means
+# first runs on one row in START, and then takes STEPS steps on the whole sample.
 SAMPLE = 3000
 SAMPLE_PER_CLUSTER = 150
 START, STEPS = 3, 3
-# Number of kernel k-means starts if there is no input space.
+# Number of random starts of kernel k-means if only kernel values are known, not the rows.
 KERNEL_RESTARTS = 3
-# Up to this many multiplications per step, a single thread is faster.
+# Up to this many multiplications per step of k-means, a single thread is faster.
 LIGHT = 5e7
 # Rows closer to zero than this many times the spread of the centres need no centring.
 NEAR = 100.0
@@ -69,15 +69,16 @@ def make_groups(
         20, and never more than the number of distinct negatives. With fewer than 10 positives in D
         columns it is at most the larger of 2^D and the number of positives.
     subclasses : "kmeans", "samples" or a scikit-learn clusterer
-        The clusterer is cloned and fitted to the negatives; its noise label (-1), if any, forms a
-        separate subclass.
+        How to divide the negatives; "samples" makes each negative a subclass. A clusterer is cloned
+        and fitted to the negatives; its noise label (-1), if any, forms a separate subclass.
     subclass_labels : array-like of shape (N,), optional
         Known subclasses, which take precedence. Entries for positive rows are ignored.
     weights : array of shape (N,), optional
         Row weights for k-means.
     random_state : int, RandomState instance or None
     products : array of shape (N, N), optional
-        Inner products of all rows about any origin close to the data, if already known.
+        Inner products of all rows, relative to any origin close to the data. They save time if they
+        are already known.
     least : int
         The fewest subclasses that "auto" may choose.
 
@@ -85,7 +86,7 @@ def make_groups(
     -------
     groups : array of shape (N,)
     names : array of shape (K,)
-        The label of each subclass, as given or as found by clustering.
+        The name of each subclass: a given label, or the label assigned by clustering.
     """
     groups = np.zeros(len(positive), dtype=np.intp)
     rows = np.flatnonzero(~positive)
@@ -146,13 +147,13 @@ def settle_count(
 ) -> int:
     """Turn `n_subclasses` into a number, and check that there are enough distinct negatives.
 
-    If `among` is given, only those rows are the negatives; otherwise all rows are. If the rows are
-    only a sample, `total` is the number of all negatives.
+    `among` holds the positions of the negatives; if it is None, all rows are negatives. If the rows
+    are only a sample, `sampled` is true and `total` is the number of all negatives.
 
     Each of K subclasses in D columns is about ``K^(-1/D)`` times as wide as all negatives together.
-    If there are few positives, they are expected to be about as spread out as one subclass. So in
-    this case "auto" makes subclasses that are half as wide as all negatives, no narrower.
-    In any case it makes at least `least` subclasses, because there cannot be more axes than
+    If there are few positives, they are expected to be about as spread out as one subclass. In this
+    case, "auto" makes subclasses that are at least half as wide as all negatives together. But
+    "auto" never makes fewer than `least` subclasses, because there cannot be more axes than
     subclasses.
     """
     if n_subclasses == "auto":
@@ -190,12 +191,12 @@ def run_kmeans(
     starts: int = 1,
     products: Array | None = None,
 ) -> Ints:
-    """Cluster all rows, or only those in `among`, with k-means; `weights` are the row weights.
+    """Cluster all rows, or only those in `among`, with k-means; return the cluster of each row.
 
     If there are many rows, the centroids come from a seeded sample, and each row joins the nearest
-    one. More steps on all rows would change the inertia by less than another seed does. The best of
-    several `starts` is kept. If there are few rows and the inner products of all rows are known,
-    the rows are clustered by these `products`.
+    centroid. More steps on all rows would change the inertia by less than another seed does. The
+    best result of `starts` random starts is kept. `weights` are the row weights. `products` are the
+    inner products of all rows; if there are few rows, they are used instead of the rows.
     """
     if products is not None and among is not None and len(among) <= SAMPLE // START:
         rng = check_random_state(random_state)
@@ -211,7 +212,10 @@ def run_kmeans(
 
 
 def find_centroids(rows: Floats, count: int, weights: Array | None, random_state: Seed) -> Array:
-    """Find centroids as :func:`run_kmeans` does, to assign rows that are not in memory."""
+    """Return the centroids that :func:`run_kmeans` would find.
+
+    With these centroids, rows that are not in memory can be assigned later.
+    """
     found, size = _fit_on_sample(rows, count, weights, random_state)
     return np.asarray(size * found.centres)
 
@@ -224,7 +228,10 @@ def _fit_on_sample(
     among: Ints | None = None,
     starts: int = 1,
 ) -> tuple[Clusters, float]:
-    """Run k-means on all rows or a sample; also return the number that rows were divided by."""
+    """Run k-means on all rows, or on a sample if there are many rows.
+
+    Return the clusters, and the number by which the rows were divided to avoid overflow.
+    """
     enough = max(SAMPLE, SAMPLE_PER_CLUSTER * count)
     total = rows.shape[0] if among is None else len(among)
     rng = check_random_state(random_state)
@@ -252,10 +259,11 @@ def _fit_on_sample(
 def _by_products(
     rows: Floats, count: int, weights: Array | None, rng: RandomState, first: Ints | None, own: bool
 ) -> Clusters | None:
-    """Run k-means on dense rows; if there are many, start with only the `first` rows.
+    """Run k-means on dense rows; return None if a cluster becomes empty.
 
-    If `own`, the rows are a copy and are overwritten, because allocating memory takes as long as a
-    product.
+    If `first` is given, k-means runs on the rows at these positions and then takes a few steps on
+    all rows. If `own`, the rows are a copy and are overwritten, because allocating memory takes as
+    long as a matrix product.
     """
     with one_thread(rows.size * count <= LIGHT):
         origin = rows.mean(axis=0, dtype=np.float64)
@@ -273,7 +281,7 @@ def _by_products(
 def _by_scikit_learn(
     means: KMeans, rows: Rows, weights: Array | None, first: Ints | None
 ) -> Clusters:
-    """Run k-means with scikit-learn, for any kind of rows."""
+    """Run k-means with scikit-learn, on dense or sparse rows; `first` is as in `_by_products`."""
     if first is not None:
         weight = None if weights is None else weights[first]
         begun = fit_kmeans(means, rows[first], weight).cluster_centers_
@@ -283,7 +291,7 @@ def _by_scikit_learn(
 
 
 def refine_kmeans(rows: Rows, start: Ints) -> Ints:
-    """Cluster rows with k-means, starting from the means of given clusters."""
+    """Run k-means from the means of the clusters in `start`; return the cluster of each row."""
     rows, _ = _safe(rows)
     sizes = np.bincount(start).astype(np.float64)
     centroids = group_means(rows, start, sizes, None).astype(rows.dtype)
@@ -305,7 +313,7 @@ def _pools() -> ThreadpoolController:
 
 
 def kernel_start(matrix: Array, rows: Ints, n_clusters: int, rng: RandomState) -> Ints:
-    """Draw initial labels for kernel k-means, with k-means++ in feature space."""
+    """Draw initial clusters of the given rows for kernel k-means, by k-means++ in feature space."""
     diagonal = matrix.diagonal()[rows]
     seeds = [int(rng.randint(len(rows)))]
     distance = None
@@ -323,7 +331,10 @@ def kernel_start(matrix: Array, rows: Ints, n_clusters: int, rng: RandomState) -
 
 
 def _safe(rows: Rows) -> tuple[Rows, float]:
-    """Divide rows by a scale, usually 1, so that their squares neither overflow nor underflow."""
+    """Scale rows so that their squares neither overflow nor underflow.
+
+    Also return the number by which the rows were divided, usually 1.
+    """
     size = float(max(rows.max(), -rows.min()))
     safe = float(np.finfo(rows.dtype).max) ** 0.25
     if 1 / safe <= size <= safe:
@@ -332,7 +343,7 @@ def _safe(rows: Rows) -> tuple[Rows, float]:
 
 
 def merge_equal(rows: Floats, weights: Array) -> tuple[Ints, Array]:
-    """Return the positions of the distinct rows, in order, and the total weight of each."""
+    """Return the first position of each distinct row, and the total weight of its copies."""
     _, first, codes = np.unique(rows + 0.0, axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first)
     total: Array = np.bincount(codes.ravel(), weights).astype(np.float64)
@@ -340,7 +351,7 @@ def merge_equal(rows: Floats, weights: Array) -> tuple[Ints, Array]:
 
 
 def count_distinct(rows: Rows, enough: int, among: Ints | None = None) -> int:
-    """Count distinct rows, among all or only those in `among`, stopping at `enough`."""
+    """Count the distinct rows, or those at the positions `among`; stop counting at `enough`."""
     seen: set[bytes] = set()
     step = min(max(2 * enough, 16), 256)
     for start in range(0, rows.shape[0] if among is None else len(among), step):
@@ -357,7 +368,7 @@ def count_distinct(rows: Rows, enough: int, among: Ints | None = None) -> int:
 
 
 def nearest(X: Rows, centres: Array, among: Ints | None = None) -> Ints:
-    """Find the nearest centre of each row, or of each row in `among`, with one product.
+    """Find the nearest centre of each row, or of each row in `among`, with one matrix product.
 
     Squared distances are differences of squares, which lose digits far from zero, so dense rows far
     from zero are centred first. If most rows are needed, processing all of them is faster than
@@ -386,7 +397,7 @@ def nearest(X: Rows, centres: Array, among: Ints | None = None) -> Ints:
     return labels
 
 
-# Suffix of a subclass name if no label has a majority in it.
+# Suffix of a subclass name if no label has a majority in the subclass.
 MIXED = "among others"
 EMPTY = "empty"
 

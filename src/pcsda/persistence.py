@@ -75,7 +75,7 @@ class OldCalibration:
     """A calibration as stored in files of format 1: slope and offset of one score."""
 
 
-# The modules of format 1, and the types that replace theirs.
+# Modules named in files of format 1, each with the present types that replace its types.
 OLD_TYPES: dict[str, tuple[type, ...]] = {
     "bank": (VerifierBank,),
     "estimators": (CSDA, PCSDA),
@@ -89,7 +89,7 @@ OLD_NAMES["pcsda.core.density.Density"] = OldDensity
 # scikit-learn's imputers store a dtype, which is plain data.
 TRUSTED = [*(f"{kind.__module__}.{kind.__qualname__}" for kind in OWN_TYPES), "numpy.dtype"]
 TRUSTED_OLD = [*TRUSTED, *(f"{__name__}.{kind.__name__}" for kind in (OldDensity, OldCalibration))]
-# JSON turns the keys of dictionaries into strings; these types can be restored.
+# JSON turns the keys of dictionaries into strings; keys of these types can be restored.
 KEYS = {"str", "int", "float", "str_", "int32", "int64", "float32", "float64"}
 _MAGIC = re.compile(rb"pcsda-model ([1-9][0-9]{0,8}) ")
 _HEAD = re.compile(rb"pcsda-model [0-9]+ ([0-9a-f]{64})\n([^\n]*)\n")
@@ -167,13 +167,13 @@ def load(path: str | os.PathLike[str]) -> Any:
     Returns
     -------
     estimator
-        As it was when saved.
+        The model in the state in which it was saved.
 
     Raises
     ------
     ValueError
         If the file is not a model file, is truncated or damaged, has a newer format, or contains
-        other types. The message says which.
+        types that are not trusted. The message gives the reason.
 
     Examples
     --------
@@ -222,8 +222,8 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
         used), `saved` (time, UTC), `model`, `n_samples`, `n_positive`, `n_features`,
         `feature_names`, `classes`, `pos_label`, `n_subclasses`, `n_components`, `rows_held` and
         `metrics`. Unknown values are None. `rows_held` counts the training rows that a single model
-        contains: kernel models need them for scoring, and `partial_fit` needs them for
-        left-out scores.
+        contains: kernel models need them for scoring, and `partial_fit` needs them to score
+        each of these rows with a model fitted without that row.
 
     Examples
     --------
@@ -266,7 +266,7 @@ def _facts(model: BaseEstimator) -> dict[str, Any]:
 
 
 def _data_size(final: BaseEstimator) -> tuple[float | None, float | None]:
-    """Return the numbers of rows and positives used in the fit, or their total weights."""
+    """Return the numbers, or total weights, of rows and positives in the fit; None if unknown."""
     if isinstance(final, VerifierBank):
         return len(final.clusters_), None
     if isinstance(final, MixtureVerifier):
@@ -282,7 +282,7 @@ def _data_size(final: BaseEstimator) -> tuple[float | None, float | None]:
 
 
 def _rows_held(final: BaseEstimator) -> int | None:
-    """Count the training rows that a single model contains."""
+    """Count the training rows that a single model contains; return None for other models."""
     if not isinstance(final, Verifier):
         return None
     rows = final.sample_.X if hasattr(final, "sample_") else getattr(final, "X_fit_", None)
@@ -331,7 +331,7 @@ def _packed(model: BaseEstimator) -> bytes:
 
 
 def _refuse_nodes(payload: bytes, foreign: set[str], model: BaseEstimator) -> None:
-    """Reject parts that cannot be restored, naming their place in the model."""
+    """Raise TypeError for the first part that cannot be restored, naming its place in the model."""
     with ZipFile(io.BytesIO(payload)) as archive:
         schema = json.loads(archive.read("schema.json"))
     searched = any(hasattr(step, "best_estimator_") for step in steps(model))
@@ -393,7 +393,7 @@ def _with_new_names(payload: bytes) -> bytes:
 
 
 def _renew(value: object) -> None:
-    """Upgrade a model from an earlier version: its density, and missing parameters."""
+    """Upgrade a model from an earlier version in place: convert densities, add new parameters."""
     if isinstance(value, BaseEstimator):
         if type(value).__module__ == "pcsda":
             for name, parameter in signature(type(value).__init__).parameters.items():
@@ -412,7 +412,7 @@ def _renew(value: object) -> None:
 
 
 def _renewed(density: Any, calibration: Any) -> tuple[Density, Calibration]:
-    """Convert a density and calibration from format 1, where the density held the weights."""
+    """Convert a density and calibration from format 1, which stored the weights in the density."""
     kind = Mixture if np.any(density.centres) else Marginal
     names = [part.name for part in fields(kind) if part.name != "tail"]
     kept = {name: getattr(density, name) for name in names}
@@ -425,7 +425,7 @@ def _renewed(density: Any, calibration: Any) -> tuple[Density, Calibration]:
 
 
 def _unpacked(payload: bytes, trusted: list[str] = TRUSTED) -> Any:
-    """Build the model; skops checks its types again."""
+    """Build the model from its packed form; skops checks all types again before it does so."""
     model = _skops_io().loads(payload, trusted=trusted)
     if not isinstance(model, BaseEstimator):
         raise TypeError(f"it holds a {type(model).__name__}, not an estimator")
@@ -465,7 +465,7 @@ def _checksum(data: bytes | memoryview) -> bytes:
 
 @contextmanager
 def _as_unreadable(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Convert any error caused by an unreadable file into a single message."""
+    """Turn any error into a ValueError which says that the file cannot be read as a model."""
     try:
         yield
     except Exception as error:

@@ -1,4 +1,4 @@
-"""A progress bar for long-running work, written to standard error if that is a terminal."""
+"""A progress bar for long-running work, shown only if standard error is a terminal."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def progress(
 
 
 def _bar(counting: bool) -> Any:
-    """Make a progress bar, or a count if the total is unknown; return None without rich."""
+    """Make a progress bar, or a counter if `counting`; return None if rich is not installed."""
     try:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn

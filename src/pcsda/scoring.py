@@ -70,7 +70,7 @@ class Scorer:
 
     @property
     def threshold(self) -> Threshold | None:
-        """Threshold chosen for a single model; None if there is none."""
+        """Threshold stored in a single model; None for a bank, or if no threshold was chosen."""
         return None if self.is_bank else getattr(self.verifier(), "threshold_", None)
 
     def verifier(self, label: object = None) -> Any:
@@ -92,7 +92,8 @@ class Scorer:
     def log_likelihood_ratios(self, X: MatrixLike, trials: ArrayLike | None = None) -> Array:
         """Return log-likelihood ratios of rows, or trials, for all labels, shape (n, n_labels).
 
-        Trials are in the order of ``np.unique(trials)``.
+        Rows with the same value in `trials` are scored together. Trials are in the order of
+        ``np.unique(trials)``.
         """
         scores = self.final.log_likelihood_ratio(self._inside.rows(X), trials)
         return np.asarray(scores if self.is_bank else scores[:, None], dtype=np.float64)
@@ -106,7 +107,7 @@ class Scorer:
         return self._asked("score_samples", X, label)
 
     def _asked(self, method: str, X: MatrixLike, label: object) -> Array:
-        """Call a method of a label's model on rows."""
+        """Call a method of a label's model on rows, and return the result as an array."""
         one = self._one(label)
         # The models of a bank were fitted on plain arrays.
         rows = np.asarray(self._inside.rows(X)) if self.is_bank else X

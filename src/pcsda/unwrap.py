@@ -1,4 +1,4 @@
-"""Find the model inside pipelines and searches, and its label.
+"""Find the model inside pipelines and searches, and the label that the model verifies.
 
 Only this module opens wrappers: scikit-learn's Pipeline, and searches, which have a
 `best_estimator_`.
@@ -32,7 +32,7 @@ class Unwrapped:
 
     @property
     def first(self) -> Any:
-        """The estimator that receives the rows as given; it knows the column names."""
+        """The first step, which receives untransformed rows and knows the column names."""
         return (*self.before, self.model)[0]
 
     def rows(self, X: MatrixLike) -> Any:
@@ -43,7 +43,7 @@ class Unwrapped:
 
     @property
     def index(self) -> int:
-        """Index of the class of interest in `classes_`: `pos_label`, or the last."""
+        """Index in `classes_` of the class of interest: `pos_label` or, if None, the last class."""
         named = getattr(self.model, "pos_label", None)
         classes = self.model.classes_
         return len(classes) - 1 if named is None else positive_index(classes, named)
@@ -82,7 +82,7 @@ def unwrap(model: BaseEstimator) -> Unwrapped:
 
 
 def asked(model: BaseEstimator, method: str, X: MatrixLike, *args: Any) -> Any:
-    """Call a method of the model inside pipelines and searches, on rows transformed for it."""
+    """Call a method of the model inside pipelines and searches, after transforming the rows X."""
     inside = unwrap(model)
     return getattr(inside.model, method)(inside.rows(X), *args)
 
@@ -95,7 +95,7 @@ def steps(model: BaseEstimator) -> tuple[Any, ...]:
 
 
 def parts(model: BaseEstimator) -> tuple[Any, ...]:
-    """List what a wrapper contains: a pipeline's steps, or a fitted search's best estimator."""
+    """Return a pipeline's steps or a fitted search's best estimator; empty for other models."""
     found = (model.best_estimator_,) if hasattr(model, "best_estimator_") else steps(model)
     return () if found[0] is model else found
 

@@ -29,8 +29,8 @@ class SparseLike(Protocol):
         """Convert to compressed sparse rows."""
 
 
-# Sparse rows that take at most this many bytes when dense are made dense, which costs little and
-# lets a fit leave rows out.
+# Sparse rows are made dense if the dense array takes at most this many bytes. This costs little,
+# and a fit can leave single rows out only if they are dense.
 SMALL_DENSE = 2**26
 # Rows as users pass them: arrays, lists, data frames and sparse matrices.
 MatrixLike: TypeAlias = ArrayLike | SparseLike
@@ -45,7 +45,7 @@ NOT_INSTALLED = ", which is not installed:"
 
 
 def import_extra(module: str, who_needs: str, extra: str, how: str = "; install it with") -> Any:
-    """Import an optional module, or raise an error naming the extra that provides it."""
+    """Import an optional module, or raise ImportError naming the extra that provides it."""
     try:
         return import_module(module)
     except ImportError as error:
@@ -54,14 +54,14 @@ def import_extra(module: str, who_needs: str, extra: str, how: str = "; install 
 
 
 def check_option(name: str, value: object, options: tuple[str, ...]) -> None:
-    """Reject a string that is not among the options."""
+    """Reject a value that is not one of the options."""
     if not (isinstance(value, str) and value in options):
         listed = ", ".join(repr(option) for option in options)
         raise ValueError(f"{name}={value!r} must be one of {listed}")
 
 
 def check_count(name: str, value: object, *instead: str | None) -> None:
-    """Reject anything except a whole number of at least 1, or one of the values `instead`."""
+    """Reject anything except a whole number of at least 1, or one of the values in `instead`."""
     if any(value is other or (isinstance(value, str) and value == other) for other in instead):
         return
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
@@ -106,7 +106,8 @@ def distinct(labels: NDArray[Any], mixed: str = "the data " + MIXED) -> tuple[ND
 def plain_labels(y: Any) -> Any:
     """Require a label for every row, and turn numbers that are stored as objects into numbers.
 
-    Anything but an array or column of objects or dates is returned as it is.
+    Only one-dimensional arrays and columns of objects or dates are checked. Other input is returned
+    unchanged.
     """
     kind = getattr(getattr(y, "dtype", None), "kind", "")
     if kind not in ("O", "M") or np.ndim(y) != 1:
@@ -130,7 +131,7 @@ def is_missing(label: object) -> bool:
 
 
 def different_labels(y: NDArray[Any]) -> NDArray[Any]:
-    """Return the sorted distinct labels of y."""
+    """Return the distinct labels in y, sorted."""
     return distinct(y, f"y {MIXED} and leave out rows without a label")[0]
 
 
@@ -191,7 +192,7 @@ def check_labels(
 
 
 def refuse_label(name: str, value: object, classes: NDArray[Any]) -> None:
-    """Reject a name for strangers that is a label of a bank."""
+    """Reject a value that marks strangers if it is also a label of the bank."""
     if np.ndim(value) == 0 and value in classes.tolist():  # type: ignore[arg-type]
         raise ValueError(
             f"{name}={value!r} is a label of the bank, so strangers could not be told from it; "
@@ -200,7 +201,7 @@ def refuse_label(name: str, value: object, classes: NDArray[Any]) -> None:
 
 
 def with_rest(labels: NDArray[Any], label: object) -> NDArray[Any]:
-    """Return a name for the rest, and the label: "not weld" and "weld", or -1 and a number."""
+    """Return a name for the rest and the label itself: "not weld" and "weld", or -1 and 7."""
     if isinstance(label, str):
         rest: Any = f"not {label}"
         while rest in labels:
@@ -222,7 +223,7 @@ def names_rest(classes: Any, pos_label: Any) -> bool:
 
 
 def positive_index(classes: NDArray[Any], pos_label: Any) -> int:
-    """Return the index of the class of interest: `pos_label` or, if not given, the last."""
+    """Return the index of the class of interest: `pos_label` or, if None, the second class."""
     if pos_label is None:
         return 1
     labels = [] if np.ndim(pos_label) else classes.tolist()
@@ -238,7 +239,7 @@ def positive_index(classes: NDArray[Any], pos_label: Any) -> int:
 def check_length(
     name: str, values: NDArray[Any], n_rows: int, entry: str = "entry", note: str = ""
 ) -> None:
-    """Require one value for each row."""
+    """Raise ValueError unless there is one value for each row; `note` ends the message."""
     if values.shape != (n_rows,):
         raise ValueError(
             f"{name} has shape {values.shape} but must have one {entry} for each of the {n_rows} "
@@ -247,7 +248,10 @@ def check_length(
 
 
 def weight_values(sample_weight: ArrayLike, n_rows: int) -> Array:
-    """Require one non-negative weight for each row."""
+    """Return the weights as an array, after checking that each row has a non-negative weight.
+
+    A single number is the weight of every row.
+    """
     weights: Array
     if isinstance(sample_weight, Real):
         weights = np.full(n_rows, float(sample_weight))
@@ -265,7 +269,7 @@ def weight_values(sample_weight: ArrayLike, n_rows: int) -> Array:
 
 
 def check_weights(sample_weight: ArrayLike | None, positive: Mask) -> Array | None:
-    """Check sample weights; return None if all weights are one."""
+    """Check sample weights and return them as an array, or None if all weights are one."""
     if sample_weight is None:
         return None
     weights = weight_values(sample_weight, len(positive))
@@ -288,7 +292,7 @@ def warn_of_light(total: float, which: str, n_rows: int = 0) -> None:
 
 
 def warn_of_one_group(together: Ints, positive: Mask) -> None:
-    """Warn if all rows of a class are in one group, so that none of them can be left out."""
+    """Warn if all rows of a class are in one group, so that none can be left out of the fit."""
     for which, rows in (("positives", positive), ("negatives", ~positive)):
         count = int(np.sum(rows))
         if count > 1 and np.ptp(together[rows]) == 0:
@@ -300,7 +304,10 @@ def warn_of_one_group(together: Ints, positive: Mask) -> None:
 
 
 def check_groups(groups: ArrayLike | None, n_rows: int) -> Ints | None:
-    """Number the groups of rows that are left out together; return None without groups."""
+    """Return the group number of each row, or None if `groups` is None.
+
+    All rows of a group are left out of the fit together.
+    """
     if groups is None:
         return None
     ids = np.asarray(groups)
@@ -319,7 +326,7 @@ def is_contaminated(model: BaseEstimator) -> bool:
 
 
 def check_unchecked(unchecked: ArrayLike | None, positive: Mask) -> Mask | None:
-    """Check the mask of negatives whose labels nobody has verified."""
+    """Check and return the mask of negatives whose labels nobody has verified."""
     if unchecked is None:
         return None
     mask = np.asarray(unchecked)
@@ -345,7 +352,10 @@ def check_unchecked(unchecked: ArrayLike | None, positive: Mask) -> Mask | None:
 
 
 def refuse_contamination(model: BaseEstimator, who: str, remedy: str) -> None:
-    """Reject the `contamination` setting where labels must be trusted."""
+    """Reject the `contamination` setting for a method that must trust the labels.
+
+    `who` explains the reason and `remedy` the way out, for the error message.
+    """
     if is_contaminated(model):
         raise ValueError(
             f"contamination={model.contamination!r}: {who}; {remedy}, or set contamination=0"
@@ -398,7 +408,10 @@ def check_priors(priors: str | Sequence[float] | None, shares: Array) -> Array:
 
 
 def ready_rows(model: BaseEstimator, X: object) -> Floats | None:
-    """Return X if it can skip scikit-learn's checks, which are slow for one row, or None."""
+    """Return X if it is already valid and can skip scikit-learn's checks; otherwise None.
+
+    The checks are slow if there is only one row.
+    """
     if type(X) is not np.ndarray or X.dtype not in (np.float32, np.float64):
         return None
     fits = X.ndim == 2 and len(X) > 0 and X.shape[1] == model.n_features_in_
@@ -408,13 +421,16 @@ def ready_rows(model: BaseEstimator, X: object) -> Floats | None:
 
 
 def dense_if_small(X: Any) -> Any:
-    """Return sparse rows as a dense array if it is small; other rows are returned unchanged."""
+    """Return sparse rows as a dense array if that array is small; return other rows unchanged."""
     small = sparse.issparse(X) and X.shape[0] * X.shape[1] * X.dtype.itemsize <= SMALL_DENSE
     return X.toarray() if small else X
 
 
 def refuse_sparse(X: Any, setting: str, remedy: str) -> None:
-    """Reject sparse input for a setting that would need a dense copy."""
+    """Reject sparse input for a setting that would need a dense copy.
+
+    The error message contains `setting` and `remedy`.
+    """
     if sparse.issparse(X):
         size = X.shape[0] * X.shape[1] * 8 / 2**30
         raise TypeError(
@@ -498,7 +514,7 @@ def _is_count(value: object) -> bool:
 
 
 def mode_sizes(shape: Sequence[int] | None, n_columns: int) -> tuple[int, ...]:
-    """Return the mode sizes of a row; if `shape` is None, there is a single mode."""
+    """Return the size of each mode of a row; if `shape` is None, a row has a single mode."""
     if shape is None:
         return (n_columns,)
     sizes = tuple(int(size) for size in np.atleast_1d(shape))
@@ -519,7 +535,7 @@ def _counted(count: int, one: str, more: str) -> str:
 
 
 def mode_dims(n_components: Any, sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the number of directions in each mode."""
+    """Return the number of directions in each mode, after checking it against the mode sizes."""
     dims = tuple(int(d) for d in np.atleast_1d(n_components))
     if len(dims) != len(sizes):
         raise ValueError(
@@ -537,7 +553,7 @@ def mode_dims(n_components: Any, sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _check_csda(model: BaseEstimator) -> None:
-    """Check the parameters that CSDA uses in both input space and feature space."""
+    """Check the parameters that CSDA and KernelCSDA share."""
     solvers = ("auto", "eigen", "labels", "lowrank", "raw_labels", "spectral", "trace_ratio")
     check_option("solver", model.solver, solvers)
     check_option("reference", model.reference, ("mean", "optimal"))
@@ -549,7 +565,7 @@ def _check_csda(model: BaseEstimator) -> None:
 
 
 def _check_pcsda(estimator: BaseEstimator, subclasses: tuple[str, ...]) -> None:
-    """Check the parameters that PCSDA uses in both input space and feature space."""
+    """Check the parameters that PCSDA and KernelPCSDA share."""
     check_count("n_subclasses", estimator.n_subclasses, "auto")
     solvers = ("auto", "cholesky", "eigen", "spectral", "lsqr")
     check_option("solver", estimator.solver, solvers)

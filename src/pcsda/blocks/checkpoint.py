@@ -26,7 +26,7 @@ from .data import Block, Blocks, Head
 from .passes import CountPass, FoldScorePass, Sample, SamplePass, Statistics, StatisticsPass
 from .sampling import Counts, Reservoir
 
-# Increased whenever the meaning of a checkpoint's content changes.
+# Increase this number when the meaning of a checkpoint's content changes.
 FORMAT = 4
 DONE = -1
 REMEDY = "delete it to start again, or name another file"
@@ -34,7 +34,7 @@ KINDS: dict[str, Any] = {
     kind.__name__: kind for kind in (Counts, GroupScatter, Head, Reservoir, Sample, Statistics)
 }
 
-# The result of each pass; None if no row has positive weight.
+# The type of each pass's result; a result is None if no row has positive weight.
 RESULTS: dict[str, Any] = {
     CountPass.name: Counts | None,
     SamplePass.name: Sample | None,
@@ -44,7 +44,7 @@ RESULTS: dict[str, Any] = {
 
 
 def pack(value: object, arrays: list[NDArray[Any]]) -> Any:
-    """Describe a result using JSON types, and append its arrays to `arrays`."""
+    """Describe the result of a pass using JSON types, and append its arrays to `arrays`."""
     if is_dataclass(value):
         parts = {field.name: pack(getattr(value, field.name), arrays) for field in fields(value)}
         return {"kind": type(value).__name__, "fields": parts}
@@ -57,7 +57,7 @@ def pack(value: object, arrays: list[NDArray[Any]]) -> Any:
 
 
 def unpack(described: object, arrays: list[NDArray[Any]]) -> Any:
-    """Undo :func:`pack`; raise ValueError if :func:`pack` cannot have written the description."""
+    """Rebuild a result from its description; raise ValueError if the description is invalid."""
     match described:
         case {"kind": str(name), "fields": dict(parts)} if name in KINDS:
             found = {part: unpack(value, arrays) for part, value in parts.items()}
@@ -120,7 +120,10 @@ def _check_shapes(value: object) -> None:
 
 
 def fingerprint(block: Block) -> tuple[str, str | None]:
-    """Hash a block's labels, subclasses and weights, and also its rows if they were read."""
+    """Return a hash of a block's labels, subclasses and weights, and a hash of its rows.
+
+    The second hash is None if the rows were not read.
+    """
     labels = joblib.hash((block.y, block.subclass_labels, block.sample_weight), coerce_mmap=True)
     if block.X is None:
         return labels, None
@@ -135,7 +138,8 @@ class Checkpoint:
     path : Path or None
         File for the checkpoint; None means that nothing is saved.
     identity : dict
-        Description of the fit: ``settings`` and ``data``, as text.
+        Texts that identify the ``settings`` and the ``data`` of the fit. A checkpoint with other
+        texts is rejected.
     every : float
         Seconds between saves.
     """
@@ -147,9 +151,9 @@ class Checkpoint:
             )
         self.path, self.identity, self.every = path, identity, every
         self.seed: int | None = None
-        # Blocks that each pass has processed, and its result; DONE means all blocks.
+        # For each pass, the number of blocks processed (DONE means all) and the result so far.
         self.passes: dict[str, tuple[int, Any]] = {}
-        # Hashes of the blocks that were read, by number.
+        # Hashes of the blocks that were read, in block order.
         self.prints: list[tuple[str, str | None]] = []
         self.saved_at = time.monotonic()
         if path is not None:
@@ -199,7 +203,7 @@ class Checkpoint:
             self.passes[name] = (taken, found)
 
     def verify(self, blocks: Blocks) -> None:
-        """Read all merged blocks again, and refuse to resume if any has changed."""
+        """Read all blocks in the checkpoint again, and refuse to resume if any has changed."""
         if not self.prints:
             return
         number = -1
@@ -240,7 +244,7 @@ class Checkpoint:
             self.save()
 
     def save(self) -> None:
-        """Replace the file with the current state."""
+        """Replace the checkpoint file with one that holds the current state."""
         if self.path is None:
             return
         arrays: list[NDArray[Any]] = []
@@ -253,13 +257,16 @@ class Checkpoint:
         self.saved_at = time.monotonic()
 
     def remove(self) -> None:
-        """Delete the file once the fit is done."""
+        """Delete the checkpoint file once the fit is done."""
         if self.path is not None:
             self.path.unlink(missing_ok=True)
 
 
 def describe(value: object) -> Any:
-    """Describe settings as text: arrays by their hash, random states by their type."""
+    """Describe a setting with texts and lists, to compare it with that of an earlier fit.
+
+    An array is described by its hash, and an object such as a random state by its type.
+    """
     if isinstance(value, BaseEstimator):
         params = value.get_params(deep=False)
         return [type(value).__name__, {name: describe(params[name]) for name in sorted(params)}]

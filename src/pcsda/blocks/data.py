@@ -1,4 +1,4 @@
-"""Blocks of rows as read, and the checked pieces that each pass works on."""
+"""Blocks of unchecked rows, and the checked pieces of blocks that each pass works on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .. import validation
 from ..core.linalg import Array, Floats, Ints, Mask
 from ..partition import different_subclasses, given_labels, nearest
 
-# Size in float64 bytes of the rows that are made dense, mapped and grouped at once.
+# Rows are made dense, transformed and grouped in pieces of at most this many bytes in float64.
 PIECE_BYTES = 64 << 20
 # Names of the features, if there are any.
 Columns: TypeAlias = tuple[str, ...] | None
@@ -145,7 +145,10 @@ def naming(title: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Head:
-    """Properties that all blocks must share, and an example block to name in messages."""
+    """Properties of the columns: their number, their names, and whether all rows are float32.
+
+    `name` is the name of a block with these columns, for error messages.
+    """
 
     name: str
     width: int
@@ -153,7 +156,7 @@ class Head:
     single: bool
 
     def join(self, other: Head) -> Head:
-        """Return the properties of two blocks together; reject blocks with different columns."""
+        """Combine the properties of two blocks; raise ValueError if their columns differ."""
         if self.width != other.width:
             raise ValueError(
                 f"{other.name} has {other.width} columns but {self.name} has {self.width}; all "
@@ -173,21 +176,22 @@ def _shown(columns: Columns) -> str:
 
 @dataclass(frozen=True)
 class Piece:
-    """Checked rows of one block.
+    """Some rows of one block, checked and transformed.
 
     Attributes
     ----------
     head : Head
     number, part : int
-        Number of the block and of the piece within it; the two seed all random draws.
+        Number of the block, and of the piece within the block. Both are part of the seed of all
+        random draws.
     before : pair of int
-        Positives and negatives in earlier pieces of the block.
+        Numbers of positives and negatives in earlier pieces of the block.
     X : array of shape (n, D)
         Dense rows, after the transformers.
     positive : boolean array of shape (n,)
     weights : array of shape (n,) or None
     labels : array or None
-        Given subclass labels for the negatives.
+        Subclass labels of the negatives, if the blocks have subclass labels.
     """
 
     head: Head
@@ -205,7 +209,7 @@ class Piece:
 
     @property
     def weight(self) -> Array:
-        """Weight of each row."""
+        """Weight of each row; 1 if the piece has no weights."""
         return np.ones(len(self.X)) if self.weights is None else self.weights
 
 
@@ -232,7 +236,7 @@ class Intake:
     rest: bool = False
 
     def pieces(self, number: int, name: str, block: Block) -> Iterator[Piece]:
-        """Yield a block's rows in pieces of bounded size, leaving out rows with zero weight."""
+        """Yield the rows of a block in pieces of bounded size, skipping rows with zero weight."""
         X, columns = check_shape(block)
         positive, weights = self.classified(block, X.shape[0])
         if (block.subclass_labels is not None) != self.given:
@@ -255,7 +259,7 @@ class Intake:
             before = (before[0] + int(inside.sum()), before[1] + int((~inside).sum()))
 
     def classified(self, block: Block, n_rows: int | None) -> tuple[Mask, Array | None]:
-        """Return which rows belong to the class of interest, and the weights, if any."""
+        """Return which rows belong to the class of interest, and the row weights or None."""
         labels = check_y(block.y, n_rows)
         positive = np.asarray(labels == self.classes[self.index], dtype=bool)
         known = positive | (labels == self.classes[1 - self.index])
@@ -278,7 +282,7 @@ class Intake:
 
 
 def plain_labels(values: NDArray[Any]) -> NDArray[Any]:
-    """Convert labels of a single type to an array of that type, easy to sort and to store."""
+    """Convert labels of a single type to an array of that type, which is easy to sort and store."""
     if values.dtype.kind == "O":
         kinds = {type(value) for value in values.tolist()}
         if len(kinds) == 1 and kinds <= {str, int, float, bool}:
@@ -322,7 +326,10 @@ def row_slices(shape: tuple[int, ...], chain: tuple[Any, ...]) -> Iterator[slice
 
 
 def check_rows(X: Any, start: int) -> Floats:
-    """Convert rows to dense float32 or float64, checking that all numbers are finite."""
+    """Convert rows to dense float32 or float64, and check that all numbers are finite.
+
+    `start` is the number of the first row in its block, for the error message.
+    """
     rows: Floats = X.toarray() if sparse.issparse(X) else X
     if rows.dtype not in (np.float32, np.float64):
         rows = rows.astype(np.float64)
@@ -358,7 +365,8 @@ class Division:
     def groups(self, piece: Piece) -> tuple[NDArray[Any], Ints]:
         """Return the subclass names in a piece, and the group of each row.
 
-        Positives are in group 0; a negative is in group 1 + the index of its subclass name.
+        Positives are in group 0. A negative is in the group numbered one more than the index of its
+        subclass name.
         """
         groups = np.zeros(len(piece.X), dtype=np.intp)
         negative = np.flatnonzero(~piece.positive)

@@ -29,7 +29,10 @@ Reader: TypeAlias = Callable[[], Any]
 def open_blocks(
     data: Any, *, columns: list[str] | None = None, block_rows: int | None = None, **companions: Any
 ) -> Blocks:
-    """Find the blocks of a data set; the parameters are as in :func:`pcsda.fit_blocks`."""
+    """Find the blocks of a data set.
+
+    The parameters are as in :func:`pcsda.fit_blocks`; `companions` are the labels and weights.
+    """
     given = {name: value for name, value in companions.items() if value is not None}
     if isinstance(data, Blocks):
         return data
@@ -59,8 +62,8 @@ def open_blocks(
 class Rows(NamedTuple):
     """Rows of an array or .npy file, which can be sliced by row number.
 
-    ``cut(start, stop)`` returns a function that reads these rows. Only that function is sent to
-    other processes, so it must not keep other rows in memory.
+    ``cut(start, stop)`` returns a function that reads the rows from `start` up to `stop`. Only that
+    function is sent to other processes, so it must not keep other rows in memory.
     """
 
     file: str
@@ -185,7 +188,7 @@ def _read_chunk(
 
 
 def _numeric(table: Table, features: tuple[str, ...]) -> tuple[NDArray[Any], tuple[str, ...]]:
-    """Stack the feature columns and return them with their names; reject non-numeric columns."""
+    """Return the feature columns as one array, with their names; reject non-numeric columns."""
     for name in bases(features, table.names):
         values = table.column(name)
         if values.dtype.kind not in "buif":
@@ -200,7 +203,7 @@ def _numeric(table: Table, features: tuple[str, ...]) -> tuple[NDArray[Any], tup
 def _of_frame(
     frame: object, companions: dict[str, Any], columns: list[str] | None, block_rows: int | None
 ) -> Iterator[Address]:
-    """Cut a data frame into blocks; labels and weights are its columns, or separate arrays."""
+    """Cut a data frame into blocks; labels and weights are columns of it, or separate arrays."""
     table = of_frame(frame)
     inside = {part: name for part, name in companions.items() if isinstance(name, str)}
     features = feature_columns(table.source, table.names, inside, columns)
@@ -210,7 +213,7 @@ def _of_frame(
 
 
 def _read_npz(path: Path, names: dict[str, str], labels_only: bool = False) -> Block:
-    """Read the arrays X and y and, if present, subclass_labels and sample_weight."""
+    """Read a block from a .npz file; `names` maps `y` and other parts to the names of arrays."""
     parts = {part: part for part in ("y", "subclass_labels", "sample_weight")} | names
     known = npz_names(path)
     for part, name in names.items():

@@ -141,7 +141,7 @@ def fit_over(
 
 @dataclass
 class _Fit:
-    """A single fit, which runs the passes in order."""
+    """A single fit in blocks, which runs the passes in order."""
 
     model: Any
     runner: Runner
@@ -229,7 +229,10 @@ class _Fit:
         return counts
 
     def _draw(self, size: int, side: int | None = None) -> Draw:
-        """Describe how to draw rows; if their total is known, fewer rows need to be sent."""
+        """Return how to draw `size` rows from one class or, if `side` is None, from all rows.
+
+        On a cluster, the rows are counted first, so that fewer rows are sent.
+        """
         if not self.runner.moves:
             return Draw(size)
         totals = self._counts.counts.sum(axis=0)
@@ -237,7 +240,7 @@ class _Fit:
 
     @property
     def _draws(self) -> Draws:
-        """How to draw the positives and negatives that will be left out."""
+        """How to draw the positives and the negatives on which scores are calibrated."""
         return self._draw(self.calibration_rows, 0), self._draw(self.calibration_rows, 1)
 
     @property
@@ -247,7 +250,7 @@ class _Fit:
         return classes[index], classes[1 - index]
 
     def _fit_chain(self, chain: tuple[Any, ...], sample: Sample) -> None:
-        """Fit the transformers on the sample, in order."""
+        """Fit the transformers on the sample, each on the output of the previous one."""
         X, positive, _ = sample.rows.columns
         y = np.where(positive, *self._labels)
         for number, step in enumerate(chain):
@@ -256,7 +259,7 @@ class _Fit:
         self.intake = replace(self.intake, chain=chain)
 
     def _divide(self, sample: Sample) -> Division:
-        """Divide the negatives with a clusterer fitted on the sampled negatives."""
+        """Cluster the sampled negatives, and return how to divide all negatives."""
         rule = self.model.subclasses
         X, positive, weights = sample.rows.columns
         negative = np.flatnonzero(~positive)
@@ -287,7 +290,7 @@ class _Fit:
             return Division(centres=find_centroids(rows, count, weight, self.seed))
 
     def _filled(self, found: Statistics, division: Division) -> tuple[NDArray[Any], GroupScatter]:
-        """Return names and statistics of the nonempty groups; reject a class without rows."""
+        """Return the names and statistics of the nonempty subclasses; reject an empty class."""
         names, scatter = found.whole()
         weights = scatter.n_positive, scatter.n_negative
         for label, weight in zip(self._labels, weights, strict=True):
@@ -304,10 +307,13 @@ class _Fit:
         return names, scatter
 
     def _leave_out(self, found: Statistics, names: NDArray[Any], scatter: GroupScatter) -> Fitted:
-        """Fit a model whose covariances and calibration come from left-out rows."""
+        """Fit a model whose covariances and calibration come from left-out rows.
+
+        Each sampled row is left out of the fit in turn, in closed form, and scored.
+        """
         (X, groups, weights), _, stands_for = _joined(found.samples)
         rows, weight = X.astype(np.float64, copy=False), _unless_equal(weights)
-        # The statistics omit subclasses without rows.
+        # Number the groups again, because `names` omits subclasses without rows.
         groups = np.append(0, 1 + np.searchsorted(names, found.names))[groups]
         represents = stands_for if len(rows) < found.n_rows.sum() else None
         data = TrainingRows(rows, groups, weight, self.seed)
@@ -317,7 +323,7 @@ class _Fit:
             return fit_left_out(self.model, scatter, data, represents, held_out)
 
     def _fit_hidden(self, found: Statistics, scatter: GroupScatter) -> None:
-        """Fit a model that expects positives among the negatives, on the sample of rows.
+        """Fit a model that expects positives among the negatives, using only the sampled rows.
 
         The other rows cannot be used, because nobody knows which of them are hidden positives. Only
         the prior is computed from all rows.
@@ -342,7 +348,11 @@ class _Fit:
         model.class_prior_ = validation.check_priors(model.priors, shares[:: sign_of(model)])
 
     def _held_out(self, found: Statistics, data: TrainingRows) -> Scored:
-        """Refit on folds as in memory and return held-out scores; NaN if there are too few rows."""
+        """Refit on folds, as an in-memory fit does, and return the scores of held-out rows.
+
+        Return a single NaN if a class has fewer than two rows, or if `data` holds only a sample of
+        the rows.
+        """
         model = self.model
         whole = len(data.groups) == found.n_rows.sum()
         if found.n_rows.min() < 2 or not whole:
@@ -354,12 +364,13 @@ class _Fit:
                     f"ridge, or calibration_rows={found.n_rows.max()} to refit on folds of all rows"
                 )
             return Scored(np.full(1, np.nan), np.ones(1, dtype=bool), None)
-        # The class of the first row comes first: folds are shuffled in that order.
+        # Rows of the class that the first row belongs to come first, because an in-memory fit
+        # shuffles the folds in this order.
         order = np.argsort(data.positive != found.leads, kind="stable")
         return held_out_scores(model, pcsda_factory(model, self.seed), data.take(order))()
 
     def _calibrate_folds(self, fitted: Fitted, found: Statistics, folds: Folds) -> Fitted:
-        """Calibrate on scores of rows, each from a model fitted without the row's fold."""
+        """Calibrate on sampled rows, each scored by a model fitted without the row's fold."""
         models: list[Fitted | None] = [None] * folds.count
         for fold in range(folds.count):
             _, scatter = found.whole(without=fold)
@@ -385,7 +396,7 @@ class _Fit:
         keep_linear(self.model, fitted.without_numbers(), dtype)
 
     def _keep_columns(self, found: Statistics, width: int) -> None:
-        """Store the classes and columns, and delete what an earlier fit left."""
+        """Store the classes and column names, and delete attributes that an earlier fit left."""
         model = self.model
         forget_stream(model)
         keep_shares(model, None, slice(None), 0)
@@ -399,7 +410,10 @@ class _Fit:
 
 
 def _joined(samples: Samples) -> tuple[list[NDArray[Any]], Mask, Array]:
-    """Join two samples; also return which rows are positive, and how many rows each represents."""
+    """Join the samples of positives and negatives.
+
+    Return the columns, which rows are positive, and how many rows each sampled row represents.
+    """
     columns = [np.concatenate(both) for both in zip(*(s.columns for s in samples), strict=True)]
     sizes = [len(sample.keys) for sample in samples]
     shares = [s.offered / s.columns[-1].sum() if len(s.keys) else 1.0 for s in samples]
@@ -407,13 +421,13 @@ def _joined(samples: Samples) -> tuple[list[NDArray[Any]], Mask, Array]:
 
 
 def _unless_equal(weights: Array) -> Array | None:
-    """Return the weights, or None if all are one."""
+    """Return the weights, or None if all of them are one."""
     return None if np.all(weights == 1) else weights
 
 
 @contextmanager
 def _seeded(estimator: BaseEstimator, seed: int) -> Iterator[None]:
-    """Give the estimator an integer seed during the fit, so that a resumed fit can repeat it."""
+    """Use an integer seed during a fit, so that a resumed fit gives the same result."""
     before = getattr(estimator, "random_state", 0)
     if isinstance(before, (int, np.integer)):
         yield

@@ -46,8 +46,8 @@ def fit_blocks(
     Parameters
     ----------
     estimator : PCSDA, CSDA or a Pipeline that ends in one of them
-        Fitted in place. Transformers before it, such as NystroemMap or FourierMap, are fitted on a
-        seeded sample of rows and then applied block by block.
+        The estimator to fit in place. Transformers in the pipeline, such as NystroemMap or
+        FourierMap, are fitted on a seeded sample of rows and then applied block by block.
     blocks : path, list of paths, array, data frame, iterable or callable
         A ``.npy`` file; a ``.npz`` file with arrays ``X`` and ``y`` (and, optionally,
         `subclass_labels` and `sample_weight`); a Parquet or Arrow file, read by row groups or
@@ -75,8 +75,8 @@ def fit_blocks(
     calibration_rows : int, optional
         Number of rows per class, drawn with a seed, that are removed from the fit in closed form,
         one at a time, and then scored. The covariances, the heaviness of the tails and the
-        calibration are estimated from these rows, and each class counts with its full weight. The
-        default is the estimator's setting, which is 5000 unless you change it.
+        calibration are estimated from these rows, weighted so that each class keeps its total
+        weight. The default is the estimator's setting, which is 5000 unless you change it.
     checkpoint : path, optional
         File that stores the state of the fit and is replaced every `checkpoint_seconds`. If the
         file exists, the fit resumes from it, with the same result as without the interruption. The
@@ -142,7 +142,10 @@ def fit_blocks(
 
 
 def _identity(blocks: Blocks) -> str:
-    """Identify the data by their block stamps; the contents are checked when they are read."""
+    """Return a hash of the block stamps, which identify the data without reading them.
+
+    The contents of a block are compared later, when the block is read.
+    """
     if blocks.once:
         raise ValueError(
             "a checkpoint needs blocks that can be read again; pass a function that returns a new "
@@ -171,7 +174,7 @@ class _InProcess:
         return self.checkpoint.seed
 
     def look(self, task: LookPass, first: bool) -> Look:
-        """Read labels until both classes have been seen."""
+        """Read labels until both classes are seen or, if `first`, from the first block only."""
         look: Look | None = None
         for number, name, block in self.blocks.read(labels_only=True):
             look = task.join(look, task.of_block(number, name, block))
@@ -195,7 +198,7 @@ class _InProcess:
         return look
 
     def run(self, task: Pass[Result]) -> Result | None:
-        """Run a pass, continuing from where the checkpoint ends."""
+        """Run a pass, starting after the last block in the checkpoint."""
         result: Result | None
         taken, result = self.checkpoint.passes.get(task.name, (0, None))
         if taken == DONE:

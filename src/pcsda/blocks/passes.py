@@ -25,7 +25,7 @@ from .sampling import Counts, Draw, Draws, Folds, Reservoir, Samples, sample_cla
 
 
 class Pass(ABC, Generic[Result]):
-    """A single pass over all blocks, which gives one merged result."""
+    """A single pass over all blocks, whose results are merged into one."""
 
     name: str
     # Whether the pass needs X; if not, blocks are read without X where possible.
@@ -37,16 +37,16 @@ class Pass(ABC, Generic[Result]):
 
     @abstractmethod
     def merge(self, left: Result, right: Result) -> Result:
-        """Merge two results."""
+        """Merge the results of earlier blocks (`left`) and of later blocks (`right`)."""
 
     def join(self, left: Result | None, right: Result | None) -> Result | None:
-        """Merge two results; either may be None, if none of its rows has positive weight."""
+        """Merge two results; a result is None if no row in its blocks has positive weight."""
         if left is None or right is None:
             return right if left is None else left
         return self.merge(left, right)
 
     def of_block(self, number: int, name: str, block: Block) -> Result | None:
-        """Return the result for one block; errors name the block."""
+        """Return the result for one block; error messages name the block."""
         title = f"block {number} ({name})"
         width = (*getattr(block.X, "shape", ()), 0, 0)[1]
         with narrow_fit(width), naming(title):
@@ -69,14 +69,14 @@ class Look:
 
 @dataclass(frozen=True)
 class LookPass(Pass[Look]):
-    """Pass that collects the labels, which must include `pos_label`."""
+    """Pass that collects the distinct labels; `pos_label` is a label that must be among them."""
 
     pos_label: Any = None
     name: str = "labels"
     needs_rows = False
 
     def results(self, number: int, title: str, block: Block) -> Iterator[Look]:
-        """Yield the labels in a block."""
+        """Yield the distinct labels in a block."""
         n_rows = None if block.X is None else check_shape(block)[0].shape[0]
         labels = different_labels(check_y(block.y, n_rows))
         yield Look(labels, block.subclass_labels is not None)
@@ -124,7 +124,10 @@ class CountPass(Pass[Counts]):
 
 @dataclass(frozen=True)
 class Sample:
-    """A seeded sample of rows as read: features, whether each is positive, and weights."""
+    """A seeded sample of untransformed rows: features, positive/negative flags and weights.
+
+    `n_negative` counts the negatives among all rows, not only in the sample.
+    """
 
     head: Head
     rows: Reservoir
@@ -141,7 +144,7 @@ class SamplePass(Pass[Sample]):
     name: str = "sample"
 
     def results(self, number: int, title: str, block: Block) -> Iterator[Sample]:
-        """Yield a sample from each piece."""
+        """Yield a sample of the rows in each piece."""
         for piece in self.intake.pieces(number, title, block):
             keys = piece.rng(self.seed, sampling.FOR_SAMPLE).random(len(piece.X))
             columns = (piece.X, piece.positive, piece.weight)
@@ -163,14 +166,16 @@ class Statistics:
     ----------
     head : Head
     names : array of shape (K,)
+        Names of the subclasses.
     n_rows : array of shape (2,)
-        Numbers of positives and negatives, whatever their weight.
+        Numbers of positives and negatives with positive weight, each counted as one row.
     leads : bool
         Whether the first row is positive.
     scatters : tuple of GroupScatter
         One for each fold; without folds, a single one for all rows.
     samples : pair of Reservoir
-        Rows to leave out: features, group and weight.
+        Samples of positives and negatives to leave out of the fit, one row at a time: the features,
+        group and weight of each row.
     """
 
     head: Head
@@ -181,7 +186,7 @@ class Statistics:
     samples: Samples
 
     def whole(self, without: int | None = None) -> tuple[NDArray[Any], GroupScatter]:
-        """Return names and statistics of the nonempty subclasses, from all folds or all but one."""
+        """Return names and statistics of the nonempty subclasses, optionally without one fold."""
         folds = [scatter for fold, scatter in enumerate(self.scatters) if fold != without]
         scatter = reduce(GroupScatter.merge, folds)
         kept = np.flatnonzero(scatter.counts[1:] > 0)
@@ -244,7 +249,7 @@ class StatisticsPass(Pass[Statistics]):
 
 @dataclass(frozen=True)
 class FoldScorePass(Pass[Samples]):
-    """Pass that scores rows with the models fitted without their fold."""
+    """Pass that scores each row with the model that was fitted without the row's fold."""
 
     intake: Intake
     models: tuple[Fitted | None, ...]
@@ -265,5 +270,5 @@ class FoldScorePass(Pass[Samples]):
             yield sample_classes(piece, self.seed, (scores,), np.isfinite(scores), self.draws)
 
     def merge(self, left: Samples, right: Samples) -> Samples:
-        """Merge two samples into one."""
+        """Merge two pairs of samples, one sample for each class."""
         return sampling.merge_samples(left, right, self.draws)

@@ -146,7 +146,10 @@ def _write_npy(path: Path, results: Iterator[NDArray[Any]]) -> None:
 
 
 def _write_header(file: BinaryIO, first: NDArray[Any], n_rows: int) -> int:
-    """Write a .npy header, which NumPy pads so that the number of rows can be updated later."""
+    """Write a .npy header, and return the position after it.
+
+    NumPy pads the header, so that the number of rows can be updated later.
+    """
     shape = (n_rows, *first.shape[1:])
     about = {"descr": dtype_to_descr(first.dtype), "fortran_order": False, "shape": shape}
     write_array_header_2_0(file, about)
@@ -166,7 +169,7 @@ def _write_csv(path: Path, results: Iterator[NDArray[Any]], names: list[str]) ->
 
 
 def _result_names(estimator: BaseEstimator, method: str) -> list[str]:
-    """Return the column names for a result."""
+    """Return the names of the columns in a CSV file of results."""
     model = unwrap(estimator).model
     if method == "transform":
         return [str(name) for name in model.get_feature_names_out()]

@@ -18,7 +18,8 @@ from .data import Piece
 
 # Purposes of random draws, each with its own stream of random numbers.
 FOR_SAMPLE, FOR_CALIBRATION, FOR_FOLDS = range(3)
-# Beyond this many rows, folds are drawn block by block, because one draw takes a byte per row.
+# Beyond this many rows, folds are drawn block by block, because a single draw for all rows takes
+# one byte of memory per row.
 MOST_FOLDED = 2_000_000
 
 
@@ -35,7 +36,10 @@ class Draw:
 
     @classmethod
     def of_total(cls, size: int, total: int) -> Draw:
-        """Set the bound for a known total of rows; it is too low only once in 10^9 draws."""
+        """Return a draw of `size` rows from a known total, with a bound on the keys.
+
+        Only once in 10^9 draws is the bound too low, so that the sample has too few rows.
+        """
         return cls(size, min(1.0, (size + 6 * np.sqrt(size) + 20) / max(total, 1)))
 
 
@@ -49,9 +53,9 @@ class Reservoir:
     columns : tuple of arrays with n rows
         Stored values of each row; the last column is its weight.
     offered : float
-        Total weight of all rows offered.
+        Total weight of all rows that the sample was drawn from.
     n_offered : int
-        Number of rows offered.
+        Number of rows that the sample was drawn from.
     """
 
     keys: Array
@@ -71,7 +75,7 @@ class Reservoir:
         return cls(keys[kept], tuple(part[kept] for part in columns), offered, len(members))
 
     def merge(self, other: Reservoir, size: int) -> Reservoir:
-        """Merge with another sample."""
+        """Merge with another sample, keeping the `size` rows with the smallest keys."""
         chance = np.ones(len(other.keys), dtype=bool)
         if 0 < size <= len(self.keys):  # once a sample is full, few later rows have smaller keys
             chance = other.keys < self.keys.max()
@@ -86,12 +90,12 @@ class Reservoir:
 
 
 def _smallest(keys: Array, size: int) -> Ints | slice:
-    """Return the positions of the smallest keys, in row order."""
+    """Return the positions of the `size` smallest keys, in row order."""
     return slice(None) if len(keys) <= size else np.sort(np.argpartition(keys, size)[:size])
 
 
-# Each class has its own sample, so that a rare class is kept; the second type says how to draw
-# both.
+# Samples of the positives and of the negatives, and how to draw each of them. Separate samples
+# ensure that a rare class is kept.
 Samples = tuple[Reservoir, Reservoir]
 Draws = tuple[Draw, Draw]
 
@@ -122,7 +126,7 @@ class Counts:
     counts : array of shape (n_blocks, 2)
         Positives and negatives with weight above zero.
     leads : boolean array of shape (n_blocks,)
-        Whether the first row with weight above zero belongs to the class of interest.
+        Whether the first row of each block with weight above zero belongs to the class of interest.
     """
 
     counts: Ints
@@ -138,9 +142,11 @@ class Folds:
     count : int
     seed : int
     starts : array of shape (n_blocks, 2) or None
-        Positives and negatives in earlier blocks.
+        Numbers of positives and negatives before each block; None if each block draws its own
+        folds.
     of_class : pair of arrays, or None
-        Folds of the positives and of the negatives, in row order.
+        Folds of the positives and of the negatives, in row order; None if each block draws its own
+        folds.
     """
 
     count: int
@@ -160,7 +166,8 @@ class Folds:
             return None
         if positive + negative > MOST_FOLDED:
             return cls(FOLDS, seed)
-        # The class of the first row comes first: folds are shuffled in that order.
+        # Rows of the class that the first row belongs to come first, because an in-memory fit
+        # shuffles the folds in this order.
         leads = found.leads[np.flatnonzero(found.counts.sum(axis=1))[0]]
         counts = [positive, negative] if leads else [negative, positive]
         labels = np.repeat([leads, not leads], counts)

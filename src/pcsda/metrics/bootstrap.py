@@ -1,4 +1,4 @@
-"""Bootstrap confidence intervals that resample identities rather than trials."""
+"""Bootstrap confidence intervals that resample whole identities rather than single trials."""
 
 from __future__ import annotations
 
@@ -172,7 +172,11 @@ def _resampled(
 
 
 def _strata(labels: NDArray[Any], members: Ints) -> list[Ints]:
-    """Split groups by the labels they contain if there are two labels, else keep them together."""
+    """Divide the groups into strata that are resampled separately.
+
+    With two labels, the groups that contain the same labels form a stratum. With any other number
+    of labels, there is only one stratum.
+    """
     if len(labels) == 0:
         raise ValueError("y_true has 0 samples, but at least 1 is needed")
     n_groups = int(members.max()) + 1
@@ -186,7 +190,7 @@ def _strata(labels: NDArray[Any], members: Ints) -> list[Ints]:
 
 
 def _draw(strata: list[Ints], n_groups: int, rng: np.random.RandomState) -> Ints:
-    """Draw groups, and return how often each was drawn."""
+    """Resample the groups in each stratum, and return how often each group was drawn."""
     times = np.zeros(n_groups, dtype=np.intp)
     for stratum in strata:
         drawn = rng.randint(len(stratum), size=len(stratum))

@@ -16,11 +16,13 @@ from ..core.linalg import Array, Mask
 from .trials import check_trials
 
 LEVEL = 0.9
-# Beyond this value, a ratio is practically certain; much larger exponentials would overflow.
+# A log-likelihood ratio beyond this value is practically certain; the exponential of much larger
+# values would overflow.
 FARTHEST = 300.0
-# Ratios of larger pools are put into bins of this width.
+# In a pool of more than MANY rows, the ratios are put into bins of width WIDTH.
 MANY, WIDTH = 500, 0.05
-# Nodes of the quadrature over slope and offset, and quantiles of the proportion at each node.
+# Number of nodes of the quadrature over slope and offset, in each direction, and number of
+# quantiles of the proportion at each node.
 NODES, QUANTILES = 5, 9
 # Information in the priors on the slope and the offset; the calibration uses the same priors.
 PRIOR_SLOPE, PRIOR_OFFSET = 1.0, 0.01
@@ -43,7 +45,7 @@ class PriorEstimate:
     count : float
         Expected number of positives in the pool.
     count_low, count_high : int
-        Interval for the number.
+        Interval for the number of positives.
     n_rows : int
         Number of rows in the pool.
     note : str
@@ -98,8 +100,8 @@ def estimate_prior(
     a mixture: slope and offset vary about the fitted values, within the uncertainty that the
     held-out rows leave, and each pair has its own likelihood.
 
-    The interval for the number is narrower than the one for the proportion: a row with a clear
-    ratio is counted with near certainty, whatever the proportion in the population.
+    The interval for the number of positives is narrower than the interval for the proportion: a row
+    with a clear ratio is counted with near certainty, whatever the proportion in the population.
 
     The negatives in the pool must resemble the negatives on which the ratios were fitted.
 
@@ -186,20 +188,24 @@ class _Pool:
         return self.likelihood(self.best[:, None])
 
     def confidence(self, odds: Array) -> Array:
-        """Return the confidence that the proportion is below given log odds (signed root)."""
+        """Return the confidence that the proportion is below given log odds.
+
+        The confidence comes from the signed root of the log-likelihood ratio, which is
+        approximately normal.
+        """
         share = expit(odds)
         fall = np.maximum(self._top - self.likelihood(share), 0.0)
         return np.asarray(ndtr(np.sign(share - self.best[:, None]) * np.sqrt(2 * fall)))
 
     def quantiles(self, levels: Array) -> Array:
-        """Return proportions not exceeded with given confidence, over all calibrations."""
+        """Return the proportion not exceeded at each confidence level, over all calibrations."""
         found = self._bisect(
             lambda odds: self.weights @ self.confidence(odds) < levels, len(levels)
         )
         return np.asarray(found[0])
 
     def count_quantiles(self, levels: Array) -> Array:
-        """Return the numbers of positives not exceeded with given confidence.
+        """Return the number of positives that is not exceeded at each confidence level.
 
         Under each calibration, the proportion has its own quantiles. Given calibration and
         proportion, the number is approximately normal, because rows with intermediate probability
@@ -220,7 +226,8 @@ class _Pool:
 
     def _bisect(self, below: Callable[[Array], Mask], width: int) -> Array:
         """Find `width` proportions per calibration: the largest whose log odds satisfy `below`."""
-        limit = np.log(self.counts.sum()) + 12  # the limits are far less than one row
+        # Beyond these log odds, the number of positives or negatives is far below one row.
+        limit = np.log(self.counts.sum()) + 12
         low = np.full((len(self.ratios), width), -limit)
         high = -low
         for _ in range(STEPS):
@@ -233,7 +240,7 @@ class _Pool:
 
 
 def _check_ratios(llr: ArrayLike) -> Array:
-    """Check that ratios are finite, one-dimensional and not empty; clip extreme ones."""
+    """Check that ratios are finite, one-dimensional and not empty; return them clipped."""
     ratios = np.asarray(column_or_1d(llr), dtype=np.float64)
     if len(ratios) == 0:
         raise ValueError("llr has 0 rows, but at least 1 is needed")
@@ -247,7 +254,7 @@ def _check_ratios(llr: ArrayLike) -> Array:
 
 
 def _binned(ratios: Array) -> _Pool:
-    """Return the ratios themselves or, for a large pool, the means of narrow bins."""
+    """Return a pool of all ratios or, if there are many, of the mean ratios in narrow bins."""
     counts = np.ones(len(ratios))
     if len(ratios) > MANY:
         bins = np.unique(np.round(ratios / WIDTH), return_inverse=True)[1]
@@ -259,10 +266,11 @@ def _binned(ratios: Array) -> _Pool:
 def _calibrations(
     y_true: ArrayLike, llr: ArrayLike, sample_weight: ArrayLike | None = None
 ) -> tuple[float, Array, Array, Array]:
-    """Return a centre, plausible slopes and offsets given held-out rows, and their weights.
+    """Return a centre, and the slopes and offsets that held-out rows make plausible, with weights.
 
-    The precision of slope and offset is the information in the logistic regression at slope one and
-    offset zero, plus the information in its priors. About the centre, the two are independent.
+    The precision of slope and offset is the information that the rows give in a logistic regression
+    at slope one and offset zero, plus the information in the priors. Slope and offset are
+    independent if ratios are measured from the centre.
     """
     positive, scores, given = check_trials(y_true, llr, "llr", None, sample_weight)
     weight = np.ones(len(scores)) if given is None else given
@@ -279,7 +287,7 @@ def _calibrations(
 
 
 def _note(ratios: Array, low: float, high: float) -> str:
-    """Describe in words what the data cannot show."""
+    """Return a warning if the ratios cannot determine the proportion, else an empty string."""
     if np.ptp(ratios) == 0:
         return f"All rows have the same ratio, {ratios[0]:.4g}: no row stands out from the others."
     if high - low > VAGUE:

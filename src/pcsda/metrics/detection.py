@@ -82,7 +82,8 @@ def _equal_rate(trials: Trials, convex_hull: bool = False) -> tuple[float, float
     """Interpolate the rate where both error rates are equal; also return the nearest threshold."""
     trials = trials.pooled() if convex_hull else trials
     match, non_match = trials.rates
-    # The difference falls from 1 (all accepted) to -1 (all rejected) and never rises.
+    # The gap between the two rates falls from 1 (all accepted) to -1 (all rejected) and never
+    # rises.
     gap = match - non_match
     low = int(np.searchsorted(-gap, 0.0, side="right")) - 1
     high = low + 1
@@ -219,7 +220,10 @@ def _cost_at(
 def _costs(
     trials: Trials, prior: float = 0.5, cost_miss: float = 1.0, cost_false_alarm: float = 1.0
 ) -> tuple[Array, float]:
-    """Return the expected cost at each threshold, and the cost of the better trivial decision."""
+    """Return the cost at each threshold, and the cost of the better constant decision.
+
+    A constant decision accepts everything or rejects everything.
+    """
     miss, false_alarm = weighted_costs(prior, cost_miss, cost_false_alarm)
     match, non_match = trials.rates
     return miss * non_match + false_alarm * match, min(miss, false_alarm)
@@ -326,7 +330,7 @@ def _rate_at(trials: Trials, fmr: float = 0.01) -> tuple[float, float]:
     return float(non_match[first]), float(trials.thresholds[first])
 
 
-# The same metrics for sorted trials.
+# The same metrics as functions of sorted trials.
 OF_TRIALS: dict[Any, Any] = {
     equal_error_rate: _equal_rate,
     detection_cost: _cost_at,

@@ -37,7 +37,7 @@ def precision_at_k(
 
     See Also
     --------
-    sklearn.metrics.average_precision_score : Precision averaged over all k that end at a positive.
+    sklearn.metrics.average_precision_score : Mean of the precision at the rank of each positive.
 
     Notes
     -----

@@ -111,8 +111,8 @@ def min_cllr(
 
     Notes
     -----
-    The best mapping is found by pool adjacent violators: in each pool, its value is the log ratio
-    of the two class proportions [1]_. Equal scores are always in the same pool. There is no
+    The best mapping is found by pool adjacent violators: all scores in a pool are mapped to the log
+    ratio of the two class proportions [1]_. Equal scores are always in the same pool. There is no
     smoothing, so a pool that contains only one class has an infinite ratio and costs nothing.
 
     References
@@ -202,5 +202,5 @@ def _normalized(odds: Array, match: Array, non_match: Array) -> Array:
     return np.asarray((of_miss * non_match + of_match * match) / np.minimum(of_miss, of_match))
 
 
-# The same metrics for sorted trials.
+# The same metrics as functions of sorted trials.
 OF_TRIALS: dict[Any, Any] = {cllr: _cllr_of, min_cllr: _min_cllr_of}

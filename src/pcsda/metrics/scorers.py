@@ -17,13 +17,13 @@ from ..validation import MatrixLike
 from .detection import detection_cost
 from .ratios import cllr
 
-# These metrics depend on the score values; the others only on their order.
+# These metrics depend on the values of the scores; the other metrics depend only on their order.
 _OF_RATIOS: tuple[Callable[..., Any], ...] = (cllr, detection_cost)
 
 
 @dataclass(frozen=True)
 class DetectionScorer:
-    """A metric in the form ``scorer(estimator, X, y)``; see `make_detection_scorer`.
+    """A scorer ``scorer(estimator, X, y)`` that `make_detection_scorer` made from a metric.
 
     Larger values are better.
     """

@@ -16,7 +16,7 @@ from ..validation import MIXED, distinct, shorten
 
 @dataclass(frozen=True)
 class Trials:
-    """Scores in both classes; equal scores form one level, so their order does not matter.
+    """Numbers of positives and negatives at each distinct score, which is called a level.
 
     Attributes
     ----------
@@ -71,6 +71,7 @@ class Order:
     starts : array of shape (n_levels,)
         Index of the first sorted row in each level.
     levels : array of shape (n_levels,)
+        Distinct scores, ascending.
     """
 
     order: Ints
@@ -108,12 +109,12 @@ class Order:
 
 
 def sort_trials(positive: Mask, scores: Array, weights: Array | None) -> Trials:
-    """Sort checked samples into levels."""
+    """Sort checked samples, and count both classes at each distinct score."""
     return Order.of(positive, scores).trials(weights)
 
 
 def _starts(values: Array) -> Ints:
-    """Return where runs of equal values start; equal infinities form one run."""
+    """Return the positions where runs of equal values start; equal infinities form one run."""
     changes: Ints = np.flatnonzero(values[1:] != values[:-1])
     return np.append(0, changes + 1)
 
@@ -125,7 +126,10 @@ def check_trials(
     pos_label: object,
     sample_weight: ArrayLike | None,
 ) -> tuple[Mask, Array, Array | None]:
-    """Check samples and drop those of zero weight; return which are positive, scores, weights."""
+    """Check samples and drop those with zero weight.
+
+    Return which samples are positive, their scores, and their weights or None.
+    """
     labels = column_or_1d(y_true)
     scores = check_scores(y_score, score_name)
     check_consistent_length(labels, scores, sample_weight)

@@ -62,8 +62,8 @@ class DetDisplay(Display):
     line_ : Line2D
         The curve.
     eer_, minimum_, actual_ : Line2D
-        Markers for the three points, moved to the edge if they lie beyond it; `actual_` is None
-        if there is no actual cost.
+        Markers for the three points, moved to the edge of the plot if they lie beyond it.
+        `actual_` is None if there is no actual cost.
     legend_ : Legend
         The legend.
 

@@ -194,7 +194,10 @@ def _bins(positive: Mask, chance: Array, weights: Array, n_bins: int) -> dict[st
 
 
 def _monotonic(positive: Mask, chance: Array, weights: Array) -> Array:
-    """Return the predicted and observed probabilities at both ends of each pool."""
+    """Return the predicted and observed probabilities at both ends of each step of the map.
+
+    The map is the best monotonic one, and each step is a pool of adjacent violators.
+    """
     trials = sort_trials(positive, chance, weights)
     pools = trials.pooled()
     share = pools.positives / (pools.positives + pools.negatives)

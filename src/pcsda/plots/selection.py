@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 class SelectionDisplay(Display):
     """Coloured grid of the score for each number of subclasses K and number of axes d.
 
-    Use :meth:`from_estimator` to make one. The other parameters are at their best. A ring marks the
-    chosen setting and a cross the best score. The two differ if a simpler setting is about as good.
+    Use :meth:`from_estimator` to make one. Each score is the best over the other parameters of the
+    search. A ring marks the chosen setting, and a cross marks the best score. The two differ if a
+    simpler setting is about as good as the best.
 
     Parameters
     ----------

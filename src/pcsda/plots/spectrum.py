@@ -1,4 +1,4 @@
-"""Plot the eigenvalue spectrum of a subspace: how well each axis separates the class."""
+"""Plot the eigenvalues of a subspace: how well each axis separates the class of interest."""
 
 from __future__ import annotations
 

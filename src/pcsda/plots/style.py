@@ -34,7 +34,7 @@ LINE_COLOR = "#0072B2"
 SECOND_COLOR = "#D55E00"
 MUTED_COLOR = "#777777"
 DECISION_STYLE: dict[str, Any] = {"color": POSITIVE_COLOR, "linestyle": "--", "linewidth": 1.6}
-# A line to compare with.
+# Style of a reference line, such as the diagonal of perfect calibration.
 REFERENCE_STYLE: dict[str, Any] = {"color": MUTED_COLOR, "linestyle": ":", "zorder": 1}
 
 # A legend beside the axes hides neither points nor curves.
@@ -78,7 +78,7 @@ def _new_axes() -> Axes:
 
 
 def score_rows(estimator: BaseEstimator, X: MatrixLike, y: ArrayLike) -> tuple[Mask, Array, bool]:
-    """Return which rows are positive, all scores, and whether these are log-likelihood ratios."""
+    """Return which rows are positive, the scores, and whether they are log-likelihood ratios."""
     check_is_fitted(estimator)
     label = unwrap(estimator).label
     return np.asarray(y) == label, *scores_of(estimator, X, label)
@@ -102,7 +102,7 @@ def rimmed(width: float, alpha: float = 1.0) -> list[AbstractPathEffect]:
 def draw_histogram(
     ax: Axes, values: Array, edges: Array, color: str, label: str, *, in_front: bool
 ) -> StepPatch:
-    """Draw a histogram with area one, on top of others if `in_front`."""
+    """Draw a histogram with area one, on top of other histograms if `in_front`."""
     heights, _ = np.histogram(values, edges, density=True)
     style: dict[str, Any] = {"facecolor": (color, 0.25), "edgecolor": color, "label": label}
     width, layer = (1.8, 3) if in_front else (1.2, 2)

@@ -33,7 +33,7 @@ _MAX_SUBCLASSES = 20
 _ELLIPSES = ((1.0, 1.8), (2.0, 1.1))
 _SUBCLASS = "subclass "
 # With more subclasses than this, names appear only in the plot, and the legend has one line for
-# all.
+# all subclasses.
 _LEGEND_SUBCLASSES = 6
 
 
@@ -304,7 +304,10 @@ class SubspaceDisplay(Display):
         return ellipses
 
     def _moments(self, group: int, points: Array) -> tuple[Array | None, Array | None]:
-        """Return a group's centre and covariance on the drawn axes, or None if unknown."""
+        """Return a group's centre and covariance on the drawn axes.
+
+        Each is None if it is not given and there are too few points to estimate it.
+        """
         axes = list(self.axes)
         center = covariance = None
         if self.means is not None:

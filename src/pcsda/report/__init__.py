@@ -1,4 +1,4 @@
-"""Measuring a model on labelled rows, and writing the result as one self-contained HTML file."""
+"""Measure a model on labelled rows, and write the result as one self-contained HTML file."""
 
 from .evaluation import Evaluation, evaluate, evaluate_scores
 from .page import write_page

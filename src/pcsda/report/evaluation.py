@@ -1,4 +1,4 @@
-"""Measuring a model on labelled rows; the results are the content of a report."""
+"""Measure a model on labelled rows, and collect the results for a report."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from .reasons import reasons
 from .views import View, make_view, subspace_sample, take_rows
 
 # A bank also has a view for each label, but at most for this many labels, those with the highest
-# error rates. The curve of such a view has PART times fewer points than usual, and its subspace
-# POINTS_PART times fewer.
+# error rates. The curve of such a view has PART times fewer points than usual, and the subspace
+# plot has POINTS_PART times fewer points.
 LABEL_VIEWS = 30
 PART = 5
 POINTS_PART = 10
-# If more subclasses than this have the same name, it is written only once in a plot.
+# If more subclasses than this have the same name, the name is written only once in a plot.
 MOST_ALIKE = 3
 # Name of the fact that says how many rows a bank with a threshold names correctly.
 NAMES = "Names by identify"
@@ -297,7 +297,10 @@ class _Units(NamedTuple):
 def _gathered(
     labels: NDArray[Any], ids: NDArray[Any], groups: ArrayLike | None, trials: ArrayLike | None
 ) -> _Units:
-    """Return the label, name and identity of each row, or of each trial sorted by name."""
+    """Return the label, name and identity of each row or, if `trials` is given, of each trial.
+
+    Trials are sorted by name.
+    """
     identities = None if groups is None else column_or_1d(groups)
     if trials is None:
         return _Units(labels, ids, identities)
@@ -316,7 +319,7 @@ def _gathered(
 def _of_one(
     scorer: Scorer, units: _Units, ratios: Array, settings: Settings, pos_label: object
 ) -> Parts:
-    """Evaluate one label."""
+    """Evaluate a single model, or one label of a bank."""
     label = scorer.labels[0]
     if scorer.is_bank:
         label = pos_label
@@ -414,9 +417,10 @@ def _subspaces(
     take: Callable[[Ints], Any],
     seed: int,
 ) -> list[dict[str, Any] | None]:
-    """Project a sample of rows onto the first two axes of each label that is drawn.
+    """Project a sample of rows onto the first two axes of each label in `drawn`.
 
-    Each mode of a mixture has its own subspace; the mixture as a whole has none.
+    The result is None for each label of a mixture: every mode has its own subspace, but the mixture
+    as a whole has none.
     """
     if any(isinstance(scorer.verifier(label), MixtureVerifier) for label, *_ in drawn):
         return [None] * len(drawn)
@@ -470,7 +474,7 @@ def changed_parameters(model: BaseEstimator) -> dict[str, Any]:
 
 
 def _facts(scorer: Scorer, labels: NDArray[Any]) -> dict[str, str]:
-    """Describe the model and the size of the data."""
+    """Return short descriptions of the model and the test data, by name."""
     models = [scorer.verifier(label) for label in scorer.labels]
     kind = type(models[0]).__name__
     kind = f"bank of {len(models)} {kind} models" if scorer.is_bank else kind

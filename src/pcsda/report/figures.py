@@ -1,4 +1,4 @@
-"""Figures of merit with their intervals and meanings."""
+"""Compute figures of merit with their intervals and meanings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..core.linalg import Array, Ints, Mask
 from ..core.threshold import interval as binomial_interval
 from ..scoring import Scorer
 
-# Key, name and meaning of a figure, whether it is a rate, and the metric.
+# How to compute a figure: its key, name and meaning, a flag for rates, and the metric.
 Spec = tuple[str, str, str, bool, Callable[..., Any]]
 # Arguments of a metric: truth, scores and identities.
 Trials = tuple[NDArray[Any], Array, NDArray[Any] | None]
@@ -30,7 +30,8 @@ AFFORDABLE = 50_000_000
 LEAST_RESAMPLES = 50
 # Figures at the decision threshold, and figures whose metric returns its own threshold.
 AT_THRESHOLD, WITH_THRESHOLD = ("misses", "false_alarms", "cost"), ("eer", "fnmr", "min_cost")
-# Proportions of rows, with the class that is counted; None counts all rows.
+# Figures that are proportions of rows, with the rows that they count: True for positives, False for
+# negatives, None for all rows.
 COUNTED = {"misses": True, "false_alarms": False, "rank_1": None, "rank_5": None}
 # Rates at a threshold or rank that itself depends on the rows. Their intervals are bootstrapped
 # unless the rate is 0 or 1.
@@ -62,7 +63,7 @@ class Figure:
 
 
 def percent(share: float) -> str:
-    """Format a proportion in percent, with more digits if it is small."""
+    """Format a proportion in percent, with more digits if the proportion is small."""
     digits = 0 if share in (0, 1) else 1 if share >= 0.01 else 2
     return f"{100 * share:.{digits}f} %"
 
@@ -77,7 +78,7 @@ def written(name: str, value: Any) -> Any:
 
 
 def value_of(figure: Figure) -> tuple[str, str]:
-    """Format a figure and its interval."""
+    """Format a figure and its interval as two strings."""
     show = percent if figure.is_rate else "{:.3f}".format
     return show(figure.value), f"{show(figure.low)} to {show(figure.high)}"
 
@@ -112,10 +113,10 @@ def settle_threshold(
     cost_false_alarm: float,
     threshold: float | None,
 ) -> tuple[float, float]:
-    """Return the prior and the threshold.
+    """Return the prior and the threshold of an evaluation.
 
     The model's own threshold is used only if neither threshold, prior nor costs are given.
-    Otherwise, unless a threshold is given, it follows from the prior and the costs.
+    Otherwise, unless a threshold is given, the threshold follows from the prior and the costs.
     """
     chosen = scorer.threshold
     if threshold is None and prior is None and chosen and cost_miss == cost_false_alarm == 1:
@@ -133,7 +134,7 @@ def settle_threshold(
 def figures(
     positive: Mask, llr: Array, groups: NDArray[Any] | None, settings: Settings
 ) -> list[Figure]:
-    """Return the figures for the trials: first errors, then ranking, then calibration."""
+    """Return the figures of merit for scored trials: errors, then ranking, then calibration."""
     s = settings
     # Each resample sorts the scores, which is fastest if they are almost sorted.
     order = np.argsort(-llr, kind="stable")
@@ -190,7 +191,7 @@ def _rate(
     threshold: float,
     miss: bool,
 ) -> float:
-    """Return the proportion of positives rejected, or of negatives accepted."""
+    """Return the proportion of positives rejected if `miss`, else of negatives accepted."""
     of_kind = y_true == miss
     wrong = (y_score < threshold) == miss
     weights = None if sample_weight is None else sample_weight[of_kind]
@@ -198,11 +199,12 @@ def _rate(
 
 
 def _bounds(key: str, found: metrics.Interval, trials: Trials) -> tuple[float, float]:
-    """Return a figure's interval: bootstrapped in general, exact for a proportion of rows.
+    """Return the interval of a figure.
 
-    If no row has an error, neither has any resample, and the bootstrap interval would be 0 to 0
-    however few rows there are. Identities with several rows are resampled, unless none or all of
-    them have errors.
+    A proportion of rows has an exact binomial interval, unless there are identities to resample.
+    All other intervals are bootstrapped. A rate of 0 or 1 always has a binomial interval: all its
+    resamples would have the same rate, and a bootstrap interval would have no width, however few
+    rows there are.
     """
     truth, _, groups = trials
     whole = found.value in (0, 1)

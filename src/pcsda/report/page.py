@@ -25,7 +25,8 @@ from .evaluation import NAMES, Evaluation
 from .figures import Figure, value_of, written
 from .words import answer, summary
 
-# Longer names are cut and further labels are not listed, to keep the page small.
+# Names are cut to LONGEST characters, and at most MOST_LABELS labels are listed, to keep the page
+# small.
 LONGEST = 40
 MOST_LABELS = 1000
 # With up to this many other labels, each has its own colour in the subspace.
@@ -103,7 +104,7 @@ def render(evaluation: Evaluation, *, title: str | None = None) -> str:
 
 
 def fill(package: str, template: str, slots: Mapping[str, str]) -> str:
-    """Fill the slots of a package's HTML template; style, date and version need not be given."""
+    """Fill the slots of a package's HTML template; style, date and version have default values."""
     known = {
         "style": asset(package, "page.css"),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
@@ -114,14 +115,14 @@ def fill(package: str, template: str, slots: Mapping[str, str]) -> str:
 
 
 def _command(evaluation: Evaluation) -> str:
-    """Return the command that does what the page's first sentence says."""
+    """Return the command that makes the decisions described in the page's first sentence."""
     if NAMES in evaluation.facts:
         return "pcsda identify MODEL NEW.csv"
     return f"pcsda score MODEL NEW.csv --threshold {evaluation.settings.threshold:.4g}"
 
 
 def cut(text: str) -> str:
-    """Shorten text that is too long to read."""
+    """Shorten text to at most LONGEST characters."""
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
@@ -134,13 +135,13 @@ def as_json(value: Mapping[str, Any]) -> str:
 
 
 def asset(package: str, name: str) -> str:
-    """Read a file of a package."""
+    """Return the text of a file in a package."""
     return files(package).joinpath(name).read_text(encoding="utf-8")
 
 
 @cache
 def _plotly() -> str:
-    """Return the plotting library, compressed because it would otherwise dominate the page size."""
+    """Return the script of Plotly, compressed because it would dominate the size of the page."""
     plotly = import_extra("plotly.offline", "the report needs", "report", NOT_INSTALLED)
     return b64encode(gzip.compress(plotly.get_plotlyjs().encode(), mtime=0)).decode()
 
@@ -242,7 +243,10 @@ def _view_data(evaluation: Evaluation, place: int) -> dict[str, Any]:
 
 
 def _subspace_data(points: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Group the points by label, the class of interest first; many other labels form one group."""
+    """Group the points by label, with the class of interest first.
+
+    If there are too many other labels to colour, they form one group.
+    """
     truth, positive = points["truth"], points["positive"]
     others, counts = np.unique(truth[~positive], return_counts=True)
     kinds = [(name, positive)]

@@ -1,4 +1,4 @@
-"""Explaining single rows by the evidence for and against them, and by similar rows."""
+"""Explain single rows by the evidence for and against them, and by similar rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .views import View, subspace_sample, take_rows
 
 # How many of the worst positives, and of the worst negatives, are explained.
 EXPLAINED = 30
-# Longer reasons are cut.
+# Explanations are cut to this many characters.
 LONGEST = 400
 
 
@@ -31,10 +31,11 @@ def reasons(
     take: Callable[[Ints], Any],
     seed: int,
 ) -> list[str]:
-    """Explain the worst rows in a model's view, in the order they are listed.
+    """Return an explanation for each row listed in a model's view.
 
-    An explanation names the columns that speak for and against the row, or its nearest training
-    rows, and its nearest test row of each class in the subspace. All other rows get an empty text.
+    An explanation names the columns that speak for and against the class of interest, or the
+    nearest training rows. It also names the nearest test row of each class in the subspace. Only
+    the EXPLAINED worst rows of each class are explained; the text for other rows is empty.
     """
     place, kind = view.listed["place"], view.listed["positive"]
     chosen = np.concatenate([np.flatnonzero(kind)[:EXPLAINED], np.flatnonzero(~kind)[:EXPLAINED]])
@@ -55,14 +56,14 @@ def reasons(
 
 
 def _explained(scorer: Scorer, X: MatrixLike) -> Any:
-    """Explain rows by their columns; for a scikit-learn pipeline, use the last step."""
+    """Explain rows; in a scikit-learn pipeline, the last step explains the transformed rows."""
     if hasattr(scorer.model, "explain"):
         return scorer.model.explain(X)
     return scorer.final.explain(unwrap(scorer.model).rows(X))
 
 
 def _near(z: Array, rows: Ints, around: Ints, positive: Mask) -> list[list[int]]:
-    """For each row, find its nearest neighbours in `around`: one in the class, one in the rest."""
+    """For each row, find the nearest positive and the nearest negative among the rows `around`."""
     distances = cdist(z[rows], z[around])
     distances[rows[:, None] == around] = np.inf
     found: list[list[int]] = []

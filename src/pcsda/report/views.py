@@ -68,8 +68,8 @@ class View:
 def make_view(name: str, positive: Mask, llr: Array, settings: Settings, share: int = 1) -> View:
     """Make the plot data for trials with scores `llr`.
 
-    If several views share the space of one, each has `share` times fewer points on its curve and
-    trials in its list.
+    The curve has `share` times fewer points than usual, and the list `share` times fewer trials, so
+    that the views of many labels fit in one page.
     """
     eer, at_equal = metrics.equal_error_rate(positive, llr)
     marks = {
@@ -102,7 +102,10 @@ def make_view(name: str, positive: Mask, llr: Array, settings: Settings, share: 
 
 
 def _thinned(positives: Array, negatives: Array, limit: int) -> Array:
-    """Return all scores as thresholds or, if too many, a subset spread evenly along the curve."""
+    """Return all scores as thresholds or, if there are too many, a subset.
+
+    The subset is spread evenly along the DET curve.
+    """
     candidates = np.unique(np.concatenate([positives, negatives]))
     if len(candidates) <= limit:
         return candidates
@@ -122,7 +125,10 @@ def _worst(positive: Mask, llr: Array, limit: int) -> dict[str, NDArray[Any]]:
 
 
 def _histogram(positives: Array, negatives: Array) -> dict[str, NDArray[Any]]:
-    """Count both classes in the same bins, which span all but the outer half percent of each."""
+    """Count the scores of both classes in the same bins.
+
+    The bins span the scores of each class, except for the lowest and highest half percent.
+    """
     ends = np.concatenate([np.quantile(s, [0.005, 0.995]) for s in (positives, negatives)])
     low, high = float(ends.min()), float(ends.max())
     if high <= low:
@@ -152,7 +158,10 @@ def _calibration(positive: Mask, llr: Array, level: float) -> dict[str, NDArray[
 
 
 def subspace_sample(positive: Mask, seed: int, share: int = 1) -> Ints:
-    """Choose the rows to plot: all, or a sample in which at most half are positives."""
+    """Return the numbers of the rows to plot.
+
+    These are all rows or, if there are too many, a sample in which at most half are positives.
+    """
     limit = SUBSPACE_POINTS // share
     if len(positive) <= limit:
         return np.arange(len(positive))

@@ -1,4 +1,4 @@
-"""Summarising an evaluation in a few sentences."""
+"""Summarise an evaluation in a few sentences."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FEW = 30
 
 
 def summary(evaluation: Evaluation) -> list[str]:
-    """Describe how good the model is, what it does at the threshold, and how reliable this is."""
+    """Describe how good the model is, what it does at the threshold, and what is uncertain."""
     by_key = {figure.key: figure for figure in evaluation.figures}
     view, s = evaluation.views[0], evaluation.settings
     named = [_finds(evaluation)] if NAMES in evaluation.facts else []
@@ -60,10 +60,11 @@ def _finds(evaluation: Evaluation) -> str:
 
 
 def equal_errors(evaluation: Evaluation) -> Iterator[str]:
-    """State the equal error rate; for a bank, over all labels together, and the hardest label.
+    """Yield a sentence with the equal error rate and, for a bank, one on the hardest label.
 
-    "Together" means that each row is scored for all labels with the same threshold, as in practice.
-    A mean over labels, each with its own threshold, would be too optimistic.
+    The rate of a bank is over all labels together: each row is scored for all labels with the same
+    threshold, as in practice. A mean over labels, each with its own threshold, would be too
+    optimistic.
     """
     figure = next(figure for figure in evaluation.figures if figure.key == "eer")
     eer, interval = value_of(figure)
