@@ -1,4 +1,4 @@
-"""Models of many labels that share one factorisation: how they are completed and chosen."""
+"""Models of many labels that share one factorisation: clusters, settings and fitted estimators."""
 
 from __future__ import annotations
 
@@ -93,14 +93,18 @@ def sharing_of(template: BaseEstimator, shape: tuple[int, ...]) -> Sharing | Non
 
 
 def given_clusters(labels: Any, n_rows: int) -> Ints:
-    """Convert the given clusters of all rows to numbers."""
+    """Return the cluster number of each row, from the cluster labels that the user gave."""
     if len(labels) != n_rows:
         raise ValueError(f"subclass_labels has {len(labels)} entries but X has {n_rows} rows")
     return different_subclasses(given_labels(labels, np.zeros(n_rows, dtype=bool)))[1]
 
 
 def cluster_rows(template: BaseEstimator, X: Floats, count: int | None, seed: int) -> Ints:
-    """Cluster all rows into `count` clusters, or into as many as the estimator requires."""
+    """Return the cluster of each row, for `count` clusters.
+
+    A `count` of None means the estimator's `n_subclasses`. If the estimator's `subclasses` is a
+    clusterer, the clusterer decides the number.
+    """
     if isinstance(template, PCSDACV):
         template = template_of(template)
     way = getattr(template, "subclasses", "kmeans")
@@ -154,7 +158,7 @@ class SharedSearch:
         return Data(*known, together=self.bank.together)
 
     def fit(self, label: int) -> PCSDACV:
-        """Choose the setting for one label and complete its model."""
+        """Choose the setting for one label, and return the search with the fitted estimator."""
         search: PCSDACV = clone(self.search)
         positive, X = self.bank.labels == label, self.bank.X
         search.classes_ = np.array([False, True])
