@@ -432,7 +432,7 @@ class BankScores:
     def _refuse_known(self, X: Floats, name: str = "X") -> None:
         """Raise a ValueError if the bank already contains a row of X.
 
-        The message calls the argument `name`.
+        The message refers to X as `name`.
         """
         found = known_row(self._rows.X, X)
         if found is not None:

@@ -150,13 +150,13 @@ class BankRows:
         )
 
     def kept(self, rows: Mask) -> BankRows:
-        """Return the selected subset of the rows."""
+        """Return only the rows that the mask `rows` selects."""
         room = Room(self.X, chosen=np.flatnonzero(rows))
         kept = room.rows, self.labels[rows], self.clusters[rows], self.keys[rows]
         return BankRows(*kept, some(self.together, rows), some(self.ids, rows), room)
 
     def numbered(self, numbers: Ints) -> BankRows:
-        """Renumber the labels: label i becomes ``numbers[i]``."""
+        """Return the rows with new label numbers: label i becomes ``numbers[i]``."""
         known = self.labels >= 0
         labels = self.labels.copy()
         labels[known] = numbers[self.labels[known]]
@@ -306,7 +306,7 @@ def check_kind(classes: NDArray[Any], label: Any) -> NDArray[Any]:
 def missed_share(
     solved: SolvedLabel, density: Mixture | Blend, pool: Pool, threshold: float | None
 ) -> float | None:
-    """Estimate the share of a label's rows that a threshold misses, if the label has one row.
+    """Estimate the share of future rows that a threshold misses, for a label with one row.
 
     Return None if there is no threshold or if nothing shows how the label may spread.
     """

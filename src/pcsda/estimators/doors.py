@@ -76,7 +76,10 @@ class Door:
         )
 
     def of_strangers(self, best: Array, rate: float) -> Threshold:
-        """Choose the threshold from the best scores of the given strangers."""
+        """Choose the threshold at which a share `rate` of given strangers is accepted.
+
+        `best` holds the best score of each stranger among all labels.
+        """
         check_criterion(rate, None, None, 1.0, 1.0)
         _warn_of_low_rate(rate, len(best), f"{len(best)} strangers", "strangers")
         found = _of_scores(best, self.own, rate)
@@ -87,7 +90,7 @@ class Door:
 def _warn_of_low_rate(rate: float, n_rows: int, seen: str, needed: str) -> None:
     """Warn if there are too few rows of strangers to observe such a low rate of false alarms.
 
-    The message calls these rows `seen`, and asks for more rows, called `needed`.
+    In the message, `seen` describes these rows, and `needed` the rows that the user should give.
     """
     if n_rows * rate < 1 - 1e-9:
         warn(

@@ -197,7 +197,7 @@ def evident_ridge(model: KernelPCSDA | KernelCSDA, data: TrainingRows, matrix: A
                 return settled
             seen = np.isfinite(scores)
             losses.append(cllr(groups[seen] == 0, scores[seen], sample_weight=some(weights, seen)))
-    except ValueError:  # the kernel is not definite at one of them; the fit has its own message
+    except ValueError:  # the kernel is not definite at one ridge; the fit has its own message
         return settled
     best = int(np.argmin(losses))
     gained = float(np.sum(groups == 0)) * (losses[0] - losses[best])
@@ -221,7 +221,7 @@ def kernel_factory(model: KernelPCSDA, seed: int) -> Factorise:
 
     def factorise(matrix: Array, weights: Array | None) -> Factor:
         ridge = model.regularization_
-        # All exact solvers agree.
+        # All exact solvers give the same result, so any of them will do.
         if validation.is_contaminated(model):
             return next(of_kernel(matrix, [ridge], weights))
         if by_cholesky(model):

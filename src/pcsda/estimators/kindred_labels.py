@@ -205,7 +205,7 @@ class KindredLabels:
         return Predictive(self.shared.values, self.tail)
 
     def state(self) -> dict[str, Any]:
-        """Return the state to store in files."""
+        """Return the numbers and arrays to store in files and pickles."""
         return vars(self.shared) | self._settled
 
     @classmethod

@@ -78,7 +78,7 @@ class Source:
     template : estimator
     label : LabelModel
     calibration : Calibration
-    left_out_views : function that takes a solved label
+    left_out_views : function that takes a SolvedLabel
         Returns the views of the left-out rows: the log ratios that the calibration combines.
     prepared : Prepared
         The factorised rows.

@@ -343,7 +343,7 @@ class PCSDA(Verifier):
     _coordinates = linear_coordinates
     _map = linear_map
 
-    # Distinct negatives of a stream while they are too few for k-means; weights; numbers.
+    # Distinct negatives that wait until there are enough for k-means, their weights and numbers.
     _waiting: tuple[Floats, Array, Ints]
 
     def _streams(self) -> bool:

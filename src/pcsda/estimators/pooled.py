@@ -105,7 +105,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Solved:
-    """The solved labels of a bank, with the rows and the calibration that they share.
+    """The solutions for all labels of a bank, with the rows and the calibration that they share.
 
     Attributes
     ----------
@@ -210,7 +210,7 @@ def fit_pooled(training: Training, shared: SharedRows) -> tuple[Solved, Array, D
     Raises
     ------
     SingularMatrixError
-        If a label cannot be solved on the shared rows.
+        If the shared rows do not determine the model of some label.
     """
     numbers = np.arange(training.n_labels)
     labels = training.solve(shared, numbers, "models")
@@ -289,7 +289,10 @@ def _aligned(
 def _met(
     identity: int, highest: Iterator[Array], count: int, rng: np.random.Generator
 ) -> tuple[Ints, int]:
-    """Return the labels that a stranger is scored against, and how many of them are random."""
+    """Return the labels that score a stranger, and how many of them were drawn at random.
+
+    `highest` yields the scores by which the other labels are selected.
+    """
     others = np.delete(np.arange(count), identity) if identity < count else np.arange(count)
     scores = next(highest, None)
     if scores is None or len(others) <= FEW_LABELS:

@@ -79,7 +79,7 @@ class PooledLabels:
         Raises
         ------
         SingularMatrixError
-            If a label cannot be solved on the shared rows.
+            If the shared rows do not determine the model of some label.
         """
         _check_room(settings, rows)
         prepared = prepare(settings, rows, ridge, kernel)
@@ -180,7 +180,7 @@ class PooledLabels:
         return Prepared(space, shared, _training(self.settings, rows, space, self.ridge))
 
     def state(self) -> dict[str, Any]:
-        """Return the state to store in files."""
+        """Return the numbers and arrays to store in files and pickles."""
         same = self.side.rows is None or len(self.side.rows) == len(self.index)
         return {
             "side": packed(self.side),
@@ -194,7 +194,7 @@ class PooledLabels:
     def of_state(
         cls, state: dict[str, Any], settings: Settings, rows: BankRows, kernel: Kernel | None
     ) -> PooledLabels:
-        """Restore the labels from :meth:`state`."""
+        """Restore the labels from the numbers and arrays that :meth:`state` returned."""
         support = None
         if kernel is not None:
             support = rows.X if state["support"] is None else state["support"]

@@ -57,8 +57,8 @@ def quick_scores_of(model: Verifier, z: Floats) -> Array:
 def variances_of(model: Verifier) -> Array:
     """Return the variance of the class of interest along each axis.
 
-    If the samples do not determine a covariance, it is computed from the within-group scatter plus
-    the ridge, which is the identity along the axes.
+    If the samples do not determine a covariance, the variance is computed from the within-group
+    scatter plus the ridge. This sum is the identity along the axes.
     """
     if isinstance(model.density_, NoDensity):
         total = model.positive_count_ + model.subclass_counts_.sum()

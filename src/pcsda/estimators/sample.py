@@ -78,7 +78,7 @@ class RowSample:
         return None if np.all(self.weights == 1) else self.weights
 
     def stands_for(self, counts: Array) -> Array:
-        """Return how many rows each kept row represents, given each group's total weight."""
+        """Return how many rows each kept row represents; `counts` has each group's total weight."""
         kept = np.bincount(self.groups, self.weights, minlength=len(counts))
         return (counts / np.where(kept > 0, kept, 1.0))[self.groups]
 

@@ -337,9 +337,9 @@ def _splits(cv: Any, search: PCSDACV, data: Data) -> tuple[Splits, Ints]:
 
 
 def _check_split(part: int, train: Mask, test: Mask, scoring: str | Callable[..., float]) -> None:
-    """Reject a fold with training rows of one class only, or with test rows that have no score.
+    """Reject a fold whose training rows are all of one class, or whose test rows have no score.
 
-    Except for the log-loss, test rows of one class only have no score.
+    Only the log-loss can score test rows that are all of one class.
     """
     if train.all() or not train.any():
         raise ValueError(

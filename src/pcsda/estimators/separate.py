@@ -221,7 +221,7 @@ class SeparateLabels:
 
     @property
     def sharing(self) -> Sharing | None:
-        """How the models share a factorisation; None if they do not."""
+        """The kind of factorisation that the models share; None if they share none."""
         return sharing_of(self.settings.template, self.rows.X.shape)
 
     def fit(self, chosen: range | list[int]) -> list[Any]:

@@ -49,7 +49,10 @@ Sharing = Literal["linear", "kernel", "search"]
 def completed(
     model: PCSDA | KernelPCSDA, subspace: Subspace, data: TrainingRows
 ) -> PCSDA | KernelPCSDA:
-    """Turn a solved label into a fitted estimator that refers to the rows without copying them."""
+    """Turn the subspace of one label into a fitted estimator.
+
+    A kernel estimator refers to the rows without copying them.
+    """
     X, groups = data.X, data.groups
     model.classes_ = np.array([False, True])
     model.n_features_in_ = X.shape[1]
@@ -71,7 +74,7 @@ def completed(
 
 
 def sharing_of(template: BaseEstimator, shape: tuple[int, ...]) -> Sharing | None:
-    """Return how the models of all labels share a factorisation, or None if they cannot."""
+    """Return the kind of factorisation that the models of all labels share; None if they cannot."""
     if is_contaminated(template):  # hidden rows of one label are not those of another
         return None
     if isinstance(template, PCSDACV):
@@ -200,7 +203,10 @@ class SharedSearch:
 
 
 def project_all(models_: list[Any], X: Any) -> Floats:
-    """Return the coordinates of rows under each model in turn, from a single matrix product."""
+    """Return the coordinates of rows under all models, joined as columns in the order of models.
+
+    Linear models share one matrix product. So do kernel models with the same kernel and rows.
+    """
     if isinstance(models_[0], PCSDA):
         components = np.vstack([model.components_ for model in models_])
         means = [model.positive_mean_ for model in models_]

@@ -67,7 +67,7 @@ class LabelModel:
         space: Space,
         dtype: np.dtype[np.floating],
     ) -> LabelModel:
-        """Make the model of a solved label; it holds what scoring and later estimators need."""
+        """Keep what scoring and later estimators need of the solution for one label."""
         subspace = label.subspace
         assert subspace.means is not None
         axes = space.axes(subspace.coefficients)
@@ -161,7 +161,7 @@ class SideBySide:
 
     @cached_property
     def panel(self) -> Panel:
-        """The densities of all labels, stacked."""
+        """The densities of all labels, stacked in arrays."""
         densities = [model.density for model in self.models]
         kept = [model.kept for model in self.models]
         return Panel.of(densities, kept, (self.n_clusters, self.width), self.pool.n_views)

@@ -71,7 +71,10 @@ def draw_seed(random_state: Seed) -> int:
 
 @lru_cache
 def _seed_of(number: int) -> int:
-    """Draw the seed from a number, with a cache, because making a generator takes time."""
+    """Return the seed for a whole number as `random_state`.
+
+    Results are cached, because making a generator takes time.
+    """
     return int(check_random_state(number).randint(2**31 - 1))
 
 

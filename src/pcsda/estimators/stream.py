@@ -46,13 +46,16 @@ _STREAM = (
     *("scatter_", "sample_", "seed_", "n_samples_seen_"),
     *("_subclasses", "_labelled", "_waiting", "_lacks"),
 )
-# Rows of each class kept for folds, if the model has no parameter for it.
+# Number of rows of each class kept for folds, if the model has no `calibration_rows`.
 CALIBRATION_ROWS = 5000
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def available_where(check: Callable[[Any], bool]) -> Callable[[Method], Method]:
-    """Hide a method if `check` raises an AttributeError; this is `available_if` with types."""
+    """Return a decorator that hides a method if `check` raises an AttributeError.
+
+    The decorator is scikit-learn's `available_if`, with type annotations.
+    """
     decorator: Callable[[Method], Method] = available_if(check)
     return decorator
 
@@ -187,7 +190,7 @@ def merge_batch(
     numbers: Ints,
     n_groups: int,
 ) -> None:
-    """Merge a batch's statistics into the model's, and its rows into the sample."""
+    """Merge the statistics of a batch into those of the model, and its rows into the sample."""
     batch = GroupScatter.from_samples(X, groups, n_groups, weights)
     first = not hasattr(model, "scatter_")
     model.scatter_ = batch if first else model.scatter_.merge(batch)

@@ -94,7 +94,7 @@ class Verifier(
     contamination_: float
     contamination_interval_: tuple[float, float]
     responsibilities_: Array
-    # Only linear models; from `scatter_` on only after `partial_fit`.
+    # Only linear models. Attributes from `scatter_` on exist only after `partial_fit`.
     components_: Floats
     positive_mean_: Array
     subclass_means_: Floats
