@@ -375,12 +375,12 @@ class BankScores:
         Examples
         --------
         >>> from sklearn.datasets import load_digits
-        >>> from pcsda import VerifierBank
+        >>> from pcsda import PCSDA, VerifierBank
         >>> X, y = load_digits(return_X_y=True)
-        >>> bank = VerifierBank().fit(X[:900], y[:900]).name_rows([f"scan {i}" for i in range(900)])
-        >>> model = bank.named_model(3)
+        >>> bank = VerifierBank(PCSDA(random_state=0)).fit(X[:900], y[:900])
+        >>> model = bank.name_rows([f"scan {i}" for i in range(900)]).named_model(3)
         >>> model.subclass_names_[0], model.subclass_examples_[0]
-        ('mostly 8', ['scan 621', 'scan 491', 'scan 545'])
+        ('mostly 2', ['scan 573', 'scan 566', 'scan 567'])
         """
         model = self._model(label)
         add_examples(model, self._rows.X, self._rows.ids)
