@@ -1,4 +1,4 @@
-"""Explanations of scores by columns of X or by training rows, which the user knows."""
+"""Explanations of scores in terms of columns of X or training rows, which the user knows."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ def attributed(
     found: Explanation,
     project: Callable[[Floats], Floats],
 ) -> Explanation:
-    """Add each column's contribution, or the nearest training rows, to an explanation.
+    """Add the contributions of columns (linear models) or the nearest training rows (kernels).
 
-    `project` maps a kernel model's training rows to coordinates.
+    The explanation `found` is returned unchanged if there are too many rows or if the model has
+    neither. `project` maps the training rows of a kernel model to coordinates in the subspace.
     """
     if not 0 < len(z) <= MOST_ROWS:
         return found
@@ -94,7 +95,10 @@ def _with_neighbours(
 
 
 def nearest_rows(z: Array, known: Array, numbers: Ints) -> Ints:
-    """Return the numbers of the known rows that are nearest to each row of z."""
+    """Return, for each row of `z`, the numbers of the rows of `known` that are nearest to it.
+
+    ``numbers[i]`` is the number of row i of `known`.
+    """
     apart = np.stack([np.linalg.norm(known - row, axis=1) for row in z])
     found: Ints = numbers[np.argsort(apart, axis=1, kind="stable")[:, :NEAREST]]
     return found

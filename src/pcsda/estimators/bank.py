@@ -57,8 +57,8 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         The model for each label; None means ``PCSDA()``. The labels share one factorisation if this
         is PCSDA or KernelPCSDA with the default solver, or a PCSDACV that tunes one of them and
         does not try the bandwidth "positive". Any other estimator is fitted separately for each
-        label, in parallel. So are estimators with `contamination`: some background rows may then
-        belong to a label, so all of them count as unchecked.
+        label, in parallel. An estimator with `contamination` is also fitted separately. Some
+        background rows may then belong to a label, so all background rows count as unchecked.
         With pooled calibration, labels share one bandwidth: ``gamma="positive"``, the default of
         KernelPCSDA, then means "all". With ``calibration="per-label"``, each label has its own
         bandwidth.
@@ -66,17 +66,17 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         "shared" clusters all rows once; each label removes its own rows from the clusters.
         "per-class" runs k-means for each label, starting from the shared clusters. With pooled
         calibration, ten or more labels with few rows each need no clusters, because they share two
-        covariances (see the notes); to use k-means even so, set the estimator's `n_subclasses` to a
+        covariances (see the notes); to use k-means anyway, set the estimator's `n_subclasses` to a
         number. PCSDACV chooses K for each label. It clusters all rows once per K, or clusters them
         separately for each label if it uses folds or if labels cannot share a factorisation.
     calibration : {"pooled", "per-label"}, default="pooled"
         "pooled" estimates one shrinkage, one pair of tails and one calibration from the left-out
         scores of all labels. (A row is left out by removing it from the model in closed form.) A
         label with many rows departs from the common calibration as far as its rows justify.
-        "per-label" estimates all of these for each label from its own scores. This is always done
-        if rows cannot be left out in closed form: with estimators other than PCSDA and KernelPCSDA,
-        with ``subclasses="per-class"``, with the settings of the published rule, and in a bank of
-        two labels without background.
+        "per-label" estimates all of these for each label from its own scores. The bank always does
+        so if rows cannot be left out in closed form: with estimators other than PCSDA and
+        KernelPCSDA, with ``subclasses="per-class"``, with the settings of the published rule, and
+        in a bank of two labels without background.
     n_jobs : int or None, default=None
         Number of parallel jobs for models that are fitted separately, as in joblib. It does not
         affect the result.
@@ -91,11 +91,12 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         If labels share one calibration, an estimator is built when it is first needed.
     threshold_ : Threshold
         The threshold used by `identify`. `choose_threshold` sets it. Otherwise it is chosen when it
-        is first needed, to accept 1 % of strangers. It does not exist if no label can serve as a
-        stranger, as with two labels and no background, unless `choose_threshold` was given rows of
-        strangers.
+        is first needed, to accept 1 % of strangers (rows that belong to no label). It does not
+        exist if no label can serve as a stranger, as with two labels and no background, unless
+        `choose_threshold` was given rows of strangers.
     clusters_ : array of shape (n_samples,)
-        Shared cluster of each training row; background rows come last.
+        Shared cluster of each training row: of the rows given to `fit`, then of the background
+        rows, then of the rows added later.
     centroids_ : array of shape (n_clusters, n_features)
         Cluster means. Rows added later join the cluster with the nearest mean.
     ridge_ : float
@@ -119,16 +120,18 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
     value, whichever best separates left-out rows from strangers.
 
     Such a bank also divides each row by its length if this separates left-out rows from strangers
-    clearly better. Two logistic functions of the score measure this: one is fitted against the best
-    score of each stranger, one against strangers' scores for random labels. The sum of their losses
-    must fall by more than 0.03 nat, on at most 300 labels. A kernel bank leaves the rows as they
-    are if its `gamma` is a number or its `kernel` a function.
+    clearly better. To measure this, the bank fits two logistic functions of the score. One
+    separates left-out rows from the best score of each stranger, the other from strangers' scores
+    for random labels. The sum of the two losses, computed on at most 300 labels, must fall by more
+    than 0.03 nat. A kernel bank does not scale rows if its `gamma` is a number or its `kernel` a
+    function.
 
     If most labels have one row and fewer than ten have more, the rows do not determine the
-    covariance within labels. The bank then assumes that it is the square root of the total
-    covariance, scaled to 30 % of the variance. Ratios are calibrated on simulated rows, and models
-    have no left-out scores. Rows are divided by their length if this makes their tails lighter: if
-    the reciprocal of the degrees of freedom falls by more than 0.02.
+    covariance within labels. The bank then assumes that this covariance is the square root of the
+    total covariance, scaled to 30 % of the variance. Ratios are calibrated on simulated rows, and
+    models have no left-out scores. Rows are divided by their length if this makes the tails of
+    their distribution lighter, that is, if the reciprocal of the degrees of freedom falls by more
+    than 0.02.
 
     The bank keeps its training rows, so `enroll`, `update`, `reject`, `remove` and `refresh` need
     no earlier data from you. The first four refit only the affected label; `refresh` refits all
@@ -236,11 +239,11 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         background : array-like of shape (n_background, n_features), optional
             Rows without a label; they are negatives for every label.
         subclass_labels : array-like of shape (n_samples,), optional
-            Shared cluster of each row; background rows join the nearest cluster. By default, the
-            labels are the clusters, or k-means finds them (see `subclasses`).
+            Shared cluster of each row. Background rows join the nearest cluster. By default, each
+            label is a cluster, or k-means finds the clusters (see `subclasses`).
         groups : array-like of shape (n_samples,), optional
-            Rows of one group, such as frames of one recording, are left out together. Each
-            background row forms a group, and so do the rows that one later call adds.
+            Rows of one group, such as frames of one recording, are left out together. Each row of
+            `background` forms its own group. Rows added by one later call form one group.
 
         Returns
         -------
@@ -285,7 +288,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         subclass_labels: ArrayLike | None,
         groups: ArrayLike | None,
     ) -> BankRows:
-        """Collect the labelled rows and the background rows, and find their clusters."""
+        """Return the labelled rows followed by the background rows, with their clusters."""
         together = validation.check_groups(groups, len(X))
         rows, clusters = X, None
         if subclass_labels is not None:
@@ -307,10 +310,11 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         return replace(found, clusters=self._choose_shared(found, clusters))
 
     def _choose_shared(self, rows: BankRows, clusters: Ints | None = None) -> Ints:
-        """Choose what all labels share, for as long as the number of rows remains similar.
+        """Choose what all labels share, and return the cluster of each row.
 
-        These are the bandwidth, the kind of bank and, unless given, the clusters, which are
-        returned. The first fit then chooses the ridge and whether rows get unit length.
+        The method chooses the bandwidth, whether labels share two covariances, and the clusters
+        unless they are given. The choice holds until the number of rows has doubled or halved. The
+        ridge and the scaling of rows to unit length are chosen later, by the first fit.
         """
         self._n_chosen = len(rows.X)
         self._share_bandwidth(rows.X, rows.labels)
@@ -346,7 +350,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         return Settings(*fixed, self.n_jobs, bool(self.verbose), isinstance(given, str))
 
     def _fit_labels(self) -> None:
-        """Fit all labels to the current rows; a ridge and a kernel that are known stay the same."""
+        """Fit all labels to the current rows. The ridge and kernel of an earlier fit are kept."""
         settings = self._settings
         known = getattr(self, "ridge_", None), getattr(self, "kernel_", None)
         unit = getattr(self, "unit_length_", None)
@@ -391,19 +395,28 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         self.centroids_ = group_means(rows.X, rows.clusters, sizes, None)
 
     def _auto_ridge(self, labels: Ints) -> float:
-        """Return a single ridge for all labels, which lets them share a factorisation."""
+        """Return the relative ridge for a label of median size.
+
+        All labels use this ridge, so that they can share a factorisation.
+        """
         median = float(np.median(np.bincount(labels[labels >= 0])))
         template = PCSDA() if self.estimator is None else self.estimator
         return auto_ridge(template, median)
 
     def _name_separate(self) -> None:
-        """Name the subclasses of models fitted separately; others are named when they are built."""
+        """Name the subclasses of models that were fitted separately.
+
+        All other models are named when they are built.
+        """
         if isinstance(self._labels_, SeparateLabels):
             for model in self._labels_.models:
                 name_in_bank(model, self._rows.labels, self.classes_.tolist())
 
     def _forget_threshold(self) -> None:
-        """Let the threshold be chosen again, unless it was chosen from given strangers."""
+        """Discard the threshold, so that it is chosen again when it is next needed.
+
+        A threshold that was chosen from the user's rows of strangers is kept.
+        """
         if getattr(self, "_rate", USUAL_RATE) is not None:
             forget(self, "threshold_")
 
@@ -427,11 +440,11 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         Examples
         --------
         >>> from sklearn.datasets import load_digits
-        >>> from pcsda import VerifierBank
+        >>> from pcsda import PCSDA, VerifierBank
         >>> X, y = load_digits(return_X_y=True)
-        >>> bank = VerifierBank().fit(X[:900], y[:900])
+        >>> bank = VerifierBank(PCSDA(random_state=0)).fit(X[:900], y[:900])
         >>> bank.name_rows([f"scan {i}" for i in range(900)]).explain(X[900:901], 3).subclass_of()
-        'subclass 5 (mostly 4, examples scan 367, scan 450 and scan 483, n = 78)'
+        'subclass 10 (mostly 4, examples scan 367, scan 124 and scan 380, n = 77)'
         """
         check_is_fitted(self)
         names = column_or_1d(ids).astype(str)
@@ -445,10 +458,11 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
 
     @updates
     def enroll(self, X: Any, label: Any) -> Self:
-        """Add a new label with its rows; the class notes say what happens to the other labels.
+        """Add a new label with its rows.
 
-        The new model equals a separate fit to all rows with the bank's ridge and clusters. The new
-        rows join the cluster with the nearest centroid.
+        The notes of the class say how this affects the other labels. The new model equals a
+        separate fit to all rows with the bank's ridge and clusters. The new rows join the cluster
+        with the nearest centroid.
 
         Parameters
         ----------
@@ -485,7 +499,9 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
 
     @updates
     def update(self, X: Any, label: Any) -> Self:
-        """Add rows to a label and refit it; the class notes say what happens to the other labels.
+        """Add rows to a label and refit its model.
+
+        The notes of the class say how this affects the other labels.
 
         Parameters
         ----------
@@ -514,7 +530,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
     def reject(self, X: Any, label: Any) -> Self:
         """Add rows to the background because they do not belong to `label`.
 
-        The label is refitted at once; the class notes say what happens to the other labels.
+        The label is refitted at once. The notes of the class say how this affects the other labels.
 
         Parameters
         ----------
@@ -548,7 +564,9 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
 
     @updates
     def remove(self, label: object) -> Self:
-        """Remove a label and its rows; the class notes say what happens to the other labels.
+        """Remove a label and its rows.
+
+        The notes of the class say how this affects the other labels.
 
         Parameters
         ----------
@@ -575,11 +593,12 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         """Refit all models and their common calibration to the current rows.
 
         The rows are factorised from scratch, which also removes rounding errors from many updates.
-        A threshold that was chosen from the bank's own labels is chosen again for the same rate.
+        A threshold that was chosen from the bank's own labels is chosen again for the same rate of
+        false alarms.
 
-        Clusters, ridge, bandwidth and `unit_length_` stay as they are, unless the number of rows
-        has at least doubled or halved since they were chosen. Then all of them are chosen again,
-        as in a new fit, except clusters that were given to :meth:`fit`.
+        Clusters, ridge, bandwidth and `unit_length_` stay the same, unless the number of rows has
+        at least doubled or halved since they were chosen. Then all four are chosen again, as in a
+        new fit. If clusters were given to :meth:`fit`, all four always stay the same.
 
         Returns
         -------
@@ -598,7 +617,10 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         return self
 
     def _renumbered(self, classes: NDArray[Any]) -> tuple[BankRows, list[int | None]]:
-        """Renumber the rows for new labels; also return the previous number of each new label."""
+        """Return the rows with each label numbered by its position in `classes`.
+
+        Also return the previous number of each label in `classes`, or None for a new label.
+        """
         if classes is self.classes_:
             return self._rows, list(range(len(classes)))
         old = {label: place for place, label in enumerate(self.classes_.tolist())}
@@ -608,7 +630,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         return self._rows.numbered(numbers), [old.get(label) for label in new]
 
     def _add(self, X: Any, label: Any, classes: NDArray[Any], *, belongs: bool = True) -> None:
-        """Add rows to a label, or to the background if they do not belong to it; refit the label.
+        """Add rows to a label, or to the background if `belongs` is False, and refit the label.
 
         If this fails, the bank stays unchanged.
         """

@@ -81,7 +81,7 @@ class BankScores:
     def _scores(
         self, X: MatrixLike, trials: ArrayLike | None = None
     ) -> tuple[Floats, np.dtype[np.floating]]:
-        """Return log-likelihood ratios, shape (n, n_classes), and the dtype for the result."""
+        """Return log-likelihood ratios, shape (n, n_classes), and the dtype of X."""
         X = self._checked(X)
         fitted = self._labels_
         if isinstance(fitted, SeparateLabels):
@@ -117,7 +117,7 @@ class BankScores:
 
     @reads
     def decision_function(self, X: MatrixLike) -> Floats:
-        """Return the log posterior ratio of each label against the rest.
+        """Return, for each label, the log posterior ratio of belonging to it rather than not.
 
         Parameters
         ----------
@@ -149,7 +149,7 @@ class BankScores:
 
     @reads
     def predict(self, X: MatrixLike) -> NDArray[Any]:
-        """Return the label with the largest posterior ratio; no row is rejected.
+        """Return the label with the largest posterior ratio for each row. No row is rejected.
 
         Parameters
         ----------
@@ -375,12 +375,12 @@ class BankScores:
         Examples
         --------
         >>> from sklearn.datasets import load_digits
-        >>> from pcsda import VerifierBank
+        >>> from pcsda import PCSDA, VerifierBank
         >>> X, y = load_digits(return_X_y=True)
-        >>> bank = VerifierBank().fit(X[:900], y[:900]).name_rows([f"scan {i}" for i in range(900)])
-        >>> model = bank.named_model(3)
+        >>> bank = VerifierBank(PCSDA(random_state=0)).fit(X[:900], y[:900])
+        >>> model = bank.name_rows([f"scan {i}" for i in range(900)]).named_model(3)
         >>> model.subclass_names_[0], model.subclass_examples_[0]
-        ('mostly 8', ['scan 621', 'scan 491', 'scan 545'])
+        ('mostly 2', ['scan 573', 'scan 566', 'scan 567'])
         """
         model = self._model(label)
         add_examples(model, self._rows.X, self._rows.ids)
@@ -418,7 +418,7 @@ class BankScores:
         return self.models_[self._known(label)]
 
     def _known(self, label: object) -> Any:
-        """Return the label if the bank has it; otherwise raise an error."""
+        """Return the label, or raise a ValueError if the bank does not have it."""
         if label not in self.models_:
             raise ValueError(
                 f"label {label!r} is not in the bank; enroll it first, or use one of "
@@ -430,7 +430,10 @@ class BankScores:
         return int(np.flatnonzero(self.classes_ == label)[0])
 
     def _refuse_known(self, X: Floats, name: str = "X") -> None:
-        """Reject rows that the bank already contains."""
+        """Raise a ValueError if the bank already contains a row of X.
+
+        The message refers to X as `name`.
+        """
         found = known_row(self._rows.X, X)
         if found is not None:
             owner = self._rows.labels[found[1]]

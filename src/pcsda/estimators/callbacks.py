@@ -1,4 +1,4 @@
-"""What every fit is wrapped in: scikit-learn's callbacks, and errors that name a value of X."""
+"""Wrappers for fit methods: scikit-learn's callbacks, and errors that name a value of X."""
 
 from __future__ import annotations
 
@@ -49,9 +49,10 @@ def calls_back(fit: Fit) -> Fit:
 
 
 def _naming_the_number(fit: Fit) -> Fit:
-    """Wrap a fit method so that an error of scale names the value of X that is too large or small.
+    """Wrap a fit method so that an error about scale names the value of X that causes it.
 
-    Finding the value takes a pass over X, which only a failed fit makes.
+    Finding this value takes a pass over X, but only if the fit fails. The wrapper also rejects
+    masked values in X.
     """
 
     @wraps(fit)

@@ -43,7 +43,10 @@ def is_standard(search: PCSDACV) -> bool:
 
 
 def grid_of(search: PCSDACV, data: Data) -> list[Cell]:
-    """Return all settings that the data allow; settings that share a factorisation are adjacent."""
+    """Return all settings to try that the data allow.
+
+    Settings that share a factorisation are adjacent.
+    """
     template = template_of(search)
     counts = _counts(search, final_of(template), data)
     dims = _values("n_components", search.n_components, None, whole=True)
@@ -89,13 +92,16 @@ def _counts(search: PCSDACV, final: BaseEstimator, data: Data) -> list[int]:
 
 
 def standard_counts(final: BaseEstimator, auto: int) -> list[int]:
-    """Return the values of K that a search tries by default."""
+    """Return the values of K that a search tries by default.
+
+    `auto` is the value that "auto" has for the data.
+    """
     own = auto if final.n_subclasses == "auto" else final.n_subclasses
     return sorted({*(count for count in N_SUBCLASSES if count < auto), auto, own})
 
 
 def _dims(most: int, own: int | None) -> list[int]:
-    """Return the default values of d: a few small ones, all axes, and the estimator's own."""
+    """Return the default values of d: a few small numbers, `most`, and the estimator's own d."""
     return sorted({*(d for d in N_COMPONENTS if d < most), most} | ({own} if own else set()))
 
 
@@ -106,7 +112,7 @@ def standard_ridges(template: BaseEstimator, n_positive: float) -> tuple[float, 
 
 
 def bandwidths(search: PCSDACV, template: KernelPCSDA) -> tuple[Any, ...]:
-    """Return the bandwidths to try, as rules or numbers, before any data are seen."""
+    """Return the bandwidths to try, as names of rules or as numbers, without looking at data."""
     if template.kernel not in SCALED_KERNELS:
         return (None,)
     return GAMMA if search.gamma is None else _given_gammas(search)
@@ -135,7 +141,7 @@ def _gammas(search: PCSDACV, template: BaseEstimator, data: Data) -> tuple[Any, 
 
 
 def _auto_count(final: BaseEstimator, data: Data, negatives: Ints) -> int:
-    """Return the number of subclasses that "auto" means for the estimator."""
+    """Return the number of subclasses that "auto" means for the estimator and the data."""
     n_positive, least = data.positive.sum(), least_subclasses(final)
     return settle_count(data.X, "auto", among=negatives, n_positive=n_positive, least=least)
 
@@ -143,8 +149,8 @@ def _auto_count(final: BaseEstimator, data: Data, negatives: Ints) -> int:
 def own_setting(template: BaseEstimator, grid: list[Cell], data: Data) -> Cell | None:
     """Return the estimator's own setting, or None if it is not in the grid.
 
-    If the estimator's K is "auto", the largest K in the grid up to the value of "auto" counts as
-    its own.
+    If the estimator's K is "auto", the largest K in the grid that does not exceed the value of
+    "auto" counts as the estimator's K.
     """
     steps = template if isinstance(template, Pipeline) else [template]
     final, count = steps[-1], steps[-1].n_subclasses
@@ -165,7 +171,7 @@ def own_setting(template: BaseEstimator, grid: list[Cell], data: Data) -> Cell |
 
 
 def _values(name: str, given: object, default: object, whole: bool = False) -> Any:
-    """Check and return the values to try for one parameter."""
+    """Check the values to try for one parameter and return them, or `default` if none are given."""
     if given is None:
         return default
     values = [given] if isinstance(given, Real) or not np.iterable(given) else list(given)

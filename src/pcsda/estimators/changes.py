@@ -1,4 +1,4 @@
-"""What a bank passes to its labels (settings, rows and changes), and checks of its input."""
+"""Settings, rows and changes that a bank passes to its labels, and checks of the bank's input."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Settings:
     given : bool
         Whether the user gave the clusters.
     own_clusters : bool
-        Whether each label has its own k-means.
+        Whether k-means is run separately for each label.
     n_jobs : int or None
     verbose : bool
     auto_ridge : bool
@@ -86,11 +86,11 @@ class Room:
         return self._space[: self.used]
 
     def follows(self, rows: Floats, more: int) -> bool:
-        """Return whether `more` rows can be stored right after the given rows."""
+        """Return whether nothing is stored after the given rows and `more` rows still fit."""
         return self.used == len(rows) and self.used + more <= len(self._space)
 
     def add(self, more: Floats) -> Floats:
-        """Add rows, and return all of them."""
+        """Add rows, and return all rows stored so far."""
         self._space[self.used : self.used + len(more)] = more
         self.used += len(more)
         return self.rows
@@ -125,7 +125,10 @@ class BankRows:
     room: Room | None = field(default=None, repr=False, compare=False)
 
     def appended(self, X: Floats, label: int, clusters: Ints, seed: int) -> BankRows:
-        """Add rows to one label or to the background; with groups, the new rows form one group."""
+        """Return the bank's rows followed by new rows of one label or of the background.
+
+        If the bank has groups, the new rows form one group.
+        """
         together = self.together
         if together is not None:
             together = np.append(together, np.full(len(X), together.max() + 1))
@@ -147,13 +150,13 @@ class BankRows:
         )
 
     def kept(self, rows: Mask) -> BankRows:
-        """Return the selected subset of the rows."""
+        """Return only the rows that the mask `rows` selects."""
         room = Room(self.X, chosen=np.flatnonzero(rows))
         kept = room.rows, self.labels[rows], self.clusters[rows], self.keys[rows]
         return BankRows(*kept, some(self.together, rows), some(self.ids, rows), room)
 
     def numbered(self, numbers: Ints) -> BankRows:
-        """Renumber the labels: label i becomes ``numbers[i]``."""
+        """Return the rows with new label numbers: label i becomes ``numbers[i]``."""
         known = self.labels >= 0
         labels = self.labels.copy()
         labels[known] = numbers[self.labels[known]]
@@ -194,7 +197,11 @@ class Change:
         return self.rows.X[len(self.before.X) :]
 
     def warn_of_one_row(self, missed: float | None = None) -> None:
-        """Warn that a new label has one row, and state the share of its rows that may be missed."""
+        """Warn that a new label has one row.
+
+        If `missed` is given, the warning says that the threshold may miss this share of the label's
+        rows.
+        """
         assert self.touched is not None
         expected = ""
         if missed is not None:
@@ -210,14 +217,17 @@ class Change:
 
 
 def alone(labels: Ints) -> Ints:
-    """Make each label a cluster, and each background row a cluster by itself."""
+    """Return the cluster of each row if each label and each background row forms a cluster."""
     clusters, unknown = labels.copy(), np.flatnonzero(labels < 0)
     clusters[unknown] = labels.max() + 1 + np.arange(len(unknown))
     return clusters
 
 
 def known_row(known: Floats, X: Floats) -> tuple[int, int] | None:
-    """Find the first row of X that equals a known row; return the numbers of both rows."""
+    """Find the first row of X that equals a row of `known`, and return the numbers of both rows.
+
+    Return None if there is no such row.
+    """
     near = np.flatnonzero(np.isin(known[:, 0], X[:, 0]))
     if len(near) == 0:
         return None
@@ -243,7 +253,10 @@ def check_background(X: Floats, background: Floats) -> None:
 
 
 def numbered_labels(y: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
-    """Return the sorted labels and the label number of each row; reject labels without an order."""
+    """Return the sorted labels and the label number of each row.
+
+    Labels of several types, which have no common order, are rejected.
+    """
     try:
         classes, labels = np.unique(y, return_inverse=True)
     except TypeError as error:
@@ -275,7 +288,7 @@ def warn_of_shared_rows(X: Floats, labels: Ints, classes: NDArray[Any]) -> None:
 
 
 def check_kind(classes: NDArray[Any], label: Any) -> NDArray[Any]:
-    """Return the labels with a new one at the end; reject a label of a different kind."""
+    """Return the labels with a new label at the end; reject a label of a different type."""
     order = np.append(classes, label)
     try:
         same = order.dtype.kind == classes.dtype.kind and len(np.unique(order)) > 0
@@ -293,7 +306,10 @@ def check_kind(classes: NDArray[Any], label: Any) -> NDArray[Any]:
 def missed_share(
     solved: SolvedLabel, density: Mixture | Blend, pool: Pool, threshold: float | None
 ) -> float | None:
-    """Estimate the share of rows that a threshold misses for a label with one row, if possible."""
+    """Estimate the share of future rows that a threshold misses, for a label with one row.
+
+    Return None if there is no threshold or if nothing shows how the label may spread.
+    """
     few = pseudo_positives(solved.subspace)
     if few is None or threshold is None:
         return None
@@ -344,6 +360,6 @@ def check_template(
 
 
 def listed(classes: NDArray[Any]) -> str:
-    """List labels for a message; if there are many, only the first few."""
+    """Return a list of the labels for a message, or of the first few if there are many."""
     shown = classes[:8].tolist()
     return str(shown) if len(classes) <= 8 else f"{str(shown)[:-1]}, ...] ({len(classes)} labels)"

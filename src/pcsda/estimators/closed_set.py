@@ -1,4 +1,4 @@
-"""From the log odds of many labels to probabilities, and from best labels to identities."""
+"""Probabilities of labels from their log odds, and identities from the best labels."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from ..core.linalg import Array, Mask
 
 
 def second_of_two(odds: Array) -> Array:
-    """With two labels, return the log odds of the second against the first; otherwise all odds."""
+    """Return the log odds of the second label against the first if there are only two labels.
+
+    Otherwise, return the odds unchanged.
+    """
     return odds[:, 1] - odds[:, 0] if odds.shape[1] == 2 else odds
 
 
 def chances(odds: Array) -> Array:
-    """Return posterior label probabilities, normalised to sum to one."""
+    """Return the posterior probabilities of all labels, normalised so that each row sums to one."""
     if odds.shape[1] == 2:
         odds = second_of_two(odds)[:, None] * np.array([-1.0, 1.0])
         both: Array = np.exp(log_expit(odds))
@@ -29,7 +32,10 @@ def chances(odds: Array) -> Array:
 
 
 def identities(labels: NDArray[Any], known: Mask, unknown: object) -> NDArray[Any]:
-    """Return the labels, with `unknown` for rows not `known`; as objects if the types differ."""
+    """Return the label of each row that is `known`, and `unknown` for all other rows.
+
+    The result is an object array if the labels and `unknown` have different types.
+    """
     kind = np.result_type(np.asarray(unknown), labels) if unknown is not None else object
     same = np.asarray(unknown).dtype.kind == labels.dtype.kind
     found: NDArray[Any] = labels.astype(kind if same else object)

@@ -52,8 +52,8 @@ default="auto"
     regularization : float, default=0.01
         Ridge on the denominator, relative to the mean squared distance from the grand mean.
     shrinkage : float or "auto", default="auto"
-        How strongly the positive covariance is shrunk toward the same covariance with the ridge, as
-        a number of samples; "auto" means d/2, and 0 is the published rule.
+        How strongly the positive covariance is shrunk toward the same covariance with the ridge
+        added. The unit is a number of samples. "auto" means d/2, and 0 is the published rule.
     calibrate, priors, pos_label, random_state, verbose
         As in :class:`PCSDA`; `random_state` seeds the folds and random targets.
 
@@ -73,7 +73,8 @@ default="auto"
         0 for a positive, 1 for a negative, -1 for a row with zero weight. After `partial_fit` it
         has one entry per row of `sample_`.
     held_out_ : tuple of arrays
-        Scores, labels and weights of rows in folds that the model had not seen, if calibrated.
+        Scores, labels and weights of the training rows. A model fitted to the other folds scores
+        the rows of each fold. Set only if scores are calibrated.
 
     Notes
     -----
@@ -204,10 +205,10 @@ default="auto"
     ) -> Self:
         """Update the model with a batch of rows.
 
-        The result equals `fit` on all rows so far, as long as neither class has more than 5000.
-        Beyond that, the model keeps a seeded sample of 5000 rows per class, and scores each fold of
-        the sample with the statistics of all other rows. Solvers that regress on targets are not
-        available. The errors are those of :meth:`PCSDA.partial_fit`.
+        The result equals `fit` on all rows so far, as long as neither class has more than 5000
+        rows. Beyond that, the model keeps a seeded sample of 5000 rows per class, and scores each
+        fold of the sample with the statistics of all other rows. Solvers that regress on targets
+        are not available. The errors are those of :meth:`PCSDA.partial_fit`.
 
         Parameters
         ----------

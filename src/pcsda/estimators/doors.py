@@ -20,7 +20,7 @@ MANY_MISSES = 0.9
 
 @dataclass(frozen=True)
 class Door:
-    """Scores that choose a bank's threshold.
+    """Scores from which a bank's threshold is chosen.
 
     Rows of the bank serve as strangers when all rows of their label are left out.
 
@@ -29,7 +29,7 @@ class Door:
     best : array of shape (n,)
         Best score of each stranger's row among the other labels.
     identity : array of shape (n,)
-        The label, or the background block, that each row belongs to.
+        The label, or the block of background rows, that each stranger's row belongs to.
     own : array of shape (m,)
         Scores of left-out rows for their own labels.
     n_met : float
@@ -49,14 +49,14 @@ class Door:
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Door:
-        """Restore a door from a file's state, which has its attributes among others."""
+        """Restore a door from a stored state that contains the door's attributes."""
         return cls(state["best"], state["identity"], state["own"], float(state["n_met"]))
 
     def choose(self, rate: float, n_labels: int, *, quiet: bool = False) -> Threshold:
         """Choose the threshold at which a share `rate` of strangers is accepted by some label.
 
-        With more labels, it is more likely that one of them accepts a stranger. The threshold
-        allows for the difference between the number of labels met and `n_labels`.
+        With more labels, it is more likely that one of them accepts a stranger. If the bank has
+        `n_labels` labels but strangers were scored against fewer, the threshold allows for that.
         """
         check_criterion(rate, None, None, 1.0, 1.0)
         people = len(np.unique(self.identity))
@@ -76,7 +76,10 @@ class Door:
         )
 
     def of_strangers(self, best: Array, rate: float) -> Threshold:
-        """Choose the threshold from the best scores of the given strangers."""
+        """Choose the threshold at which a share `rate` of given strangers is accepted.
+
+        `best` holds the best score of each stranger among all labels.
+        """
         check_criterion(rate, None, None, 1.0, 1.0)
         _warn_of_low_rate(rate, len(best), f"{len(best)} strangers", "strangers")
         found = _of_scores(best, self.own, rate)
@@ -85,7 +88,10 @@ class Door:
 
 
 def _warn_of_low_rate(rate: float, n_rows: int, seen: str, needed: str) -> None:
-    """Warn if a rate is too low to be seen on the strangers at hand."""
+    """Warn if there are too few rows of strangers to observe such a low rate of false alarms.
+
+    In the message, `seen` describes these rows, and `needed` the rows that the user should give.
+    """
     if n_rows * rate < 1 - 1e-9:
         warn(
             f"max_false_alarms={rate:g} is below {1 / n_rows:.2g}, the smallest rate that {seen} "
@@ -95,7 +101,7 @@ def _warn_of_low_rate(rate: float, n_rows: int, seen: str, needed: str) -> None:
 
 
 def warn_of_misses(threshold: Threshold) -> None:
-    """Warn if a bank with this threshold names hardly anybody."""
+    """Warn if labels reject most of their own rows at this threshold, so few rows are named."""
     if threshold.misses >= MANY_MISSES:
         warn(
             f"at the threshold of {threshold.value:.3g}, labels reject "

@@ -82,7 +82,11 @@ def check_kernel_rows(
     groups: ArrayLike | None = None,
     unchecked: ArrayLike | None = None,
 ) -> tuple[TrainingRows, NDArray[Any] | None]:
-    """Check a kernel estimator's training data; return them and the subclass labels to use."""
+    """Check the training data of a kernel estimator.
+
+    Return the training rows. Also return the given subclass labels of the rows with positive
+    weight, or None if no labels are given.
+    """
     validation.check_verifier(model)
     validation.refuse_dask(X, y)
     X, y = validate_data(model, X, y, dtype=[np.float64, np.float32])
@@ -110,9 +114,10 @@ def fit_kernel(
     factorise: Factorise,
     n_matrices: float,
 ) -> None:
-    """Fit a kernel estimator; `divide` forms the subclasses and `factorise` factorises the matrix.
+    """Fit a kernel estimator and store its fitted attributes.
 
-    The fit holds `n_matrices` N x N matrices at once. Rows with zero weight are ignored.
+    `divide` forms the subclasses, and `factorise` factorises the kernel matrix. The fit holds
+    `n_matrices` N x N matrices at once. Rows with zero weight are ignored.
     """
     kept = counted(whole)
     check_memory(len(kept), n_matrices)
@@ -168,10 +173,11 @@ def _regrouping(model: KernelPCSDA | KernelCSDA, data: TrainingRows) -> Callable
 
 
 def evident_ridge(model: KernelPCSDA | KernelCSDA, data: TrainingRows, matrix: Array) -> float:
-    """Return the ridge for a fit: the rule's value, unless a sample shows that another is better.
+    """Return the relative ridge for a fit: the usual value, or a better one found on a sample.
 
-    With "auto" and enough positives, a sample is also fitted with a smaller and a larger ridge, and
-    the Cllr of the left-out scores decides between the three.
+    With ``regularization="auto"`` and enough positives, a sample of the rows is fitted with the
+    usual ridge, a tenth of it and ten times its value. The ridge changes if this clearly lowers the
+    Cllr of the left-out scores.
     """
     settled = model.regularization_
     by_rule = isinstance(model.regularization, str) and is_curved(model)
@@ -191,7 +197,7 @@ def evident_ridge(model: KernelPCSDA | KernelCSDA, data: TrainingRows, matrix: A
                 return settled
             seen = np.isfinite(scores)
             losses.append(cllr(groups[seen] == 0, scores[seen], sample_weight=some(weights, seen)))
-    except ValueError:  # the kernel is not definite at one of them; the fit has its own message
+    except ValueError:  # the kernel is not definite at one ridge; the fit has its own message
         return settled
     best = int(np.argmin(losses))
     gained = float(np.sum(groups == 0)) * (losses[0] - losses[best])
@@ -199,7 +205,10 @@ def evident_ridge(model: KernelPCSDA | KernelCSDA, data: TrainingRows, matrix: A
 
 
 def _sample_for_evidence(data: TrainingRows) -> Ints:
-    """Draw the rows on which ridges are compared: all rows, or some of each class if many."""
+    """Return the numbers of the rows on which ridges are compared.
+
+    These are all rows of a class, or a random sample if the class is large.
+    """
     rng = np.random.default_rng(data.seed)
     classes = (data.positive, SAMPLE_POSITIVES), (~data.positive, SAMPLE_NEGATIVES)
     drawn = [rng.permutation(np.flatnonzero(part))[:most] for part, most in classes]
@@ -212,7 +221,7 @@ def kernel_factory(model: KernelPCSDA, seed: int) -> Factorise:
 
     def factorise(matrix: Array, weights: Array | None) -> Factor:
         ridge = model.regularization_
-        # All exact solvers agree.
+        # All exact solvers give the same result, so any of them will do.
         if validation.is_contaminated(model):
             return next(of_kernel(matrix, [ridge], weights))
         if by_cholesky(model):
@@ -229,10 +238,10 @@ def kernel_factory(model: KernelPCSDA, seed: int) -> Factorise:
 def keep_kernel(
     model: KernelPCSDA | KernelCSDA, fitted: Fitted, rows: Floats | None, used: Ints
 ) -> None:
-    """Store the fitted attributes that only kernel models have, and those for decisions.
+    """Store the attributes of a fitted kernel model.
 
-    `used` holds the numbers of the training rows that prediction needs, and `rows` these rows, or
-    None for a precomputed kernel.
+    `used` holds the numbers of the training rows that prediction needs. `rows` holds these rows; it
+    is None for a precomputed kernel.
     """
     keep_decision(model, fitted)
     model.X_fit_ = rows
@@ -246,10 +255,10 @@ def kernel_coordinates(
     coefficients: Array | None = None,
     origin: Array | None = None,
 ) -> Floats:
-    """Multiply the kernel values of rows by coefficients, in blocks that limit memory.
+    """Return the coordinates of rows, computed in blocks to limit memory.
 
-    By default, these are the coefficients of the model. They may also be those of several models
-    that share its kernel and training rows.
+    By default, `coefficients` and `origin` are those of the model. They may also be those of
+    several models that share the model's kernel and training rows.
     """
     if coefficients is None or origin is None:
         coefficients, origin = model.dual_coef_, model.origin_
@@ -267,7 +276,10 @@ def kernel_coordinates(
 
 
 def kernel_map(model: KernelPCSDA | KernelCSDA) -> FeatureMap:
-    """Return a function that computes kernel values, and the matrix and origin to project them."""
+    """Return a function from rows to kernel values.
+
+    Also return the matrix and the origin that project the kernel values.
+    """
     if is_precomputed(model):
         support = model.support_
         return lambda rows: rows[..., support], model.dual_coef_, model.origin_
@@ -276,10 +288,10 @@ def kernel_map(model: KernelPCSDA | KernelCSDA) -> FeatureMap:
 
 
 def like_nothing(model: KernelPCSDA | KernelCSDA, z: Array) -> Mask:
-    """Mark rows unlike any training row, whose kernel values are all about zero.
+    """Return a mask of the rows that resemble no training row; `z` holds their coordinates.
 
-    Distance-based kernels vanish far from the data. All rows that far away have the same
-    coordinates, which may look ordinary.
+    All kernel values of such a row are about zero, because distance-based kernels vanish far from
+    the data. All rows that far away have the same coordinates, which may look ordinary.
     """
     if model.kernel_.metric not in VANISHING:
         return np.zeros(len(z), dtype=bool)
@@ -294,7 +306,11 @@ def divide_inputs(
     labels: ArrayLike | None,
     products: Array | None = None,
 ) -> Ints:
-    """Divide the rows into groups in input space; known inner `products` of the rows save time."""
+    """Divide the rows into groups in input space, and return the group of each row.
+
+    Subclass `labels` are used if they are given. The inner `products` of the rows, if given, save
+    time.
+    """
     known = labels is not None or in_features(model) or model.subclasses == "samples"
     if is_precomputed(model) and not known:
         raise ValueError(
@@ -327,7 +343,12 @@ def divide_features(
     labels: ArrayLike | None = None,
     inputs: Ints | None = None,
 ) -> Ints:
-    """Divide the rows into groups; k-means in feature space starts from the groups `inputs`."""
+    """Divide the rows into groups, and return the group of each row.
+
+    `inputs` are the groups found in input space; by default, they are computed here. K-means in
+    feature space starts from them, except with a precomputed kernel. Subclass `labels` are used if
+    they are given.
+    """
     say(model, f"dividing {np.sum(~data.positive)} negatives into subclasses")
     groups = divide_inputs(model, data, labels) if inputs is None else inputs.copy()
     if labels is None and in_features(model):

@@ -68,9 +68,10 @@ class Data:
     Attributes
     ----------
     inputs : dict
-        The division in input space for each K.
+        The division of the rows into groups in input space, for each K.
     squares : list
-        Squared distances among the rows, and from the rows to be scored to these rows.
+        Squared distances between the rows and, if other rows are to be scored, from those rows to
+        the training rows.
     wide : list
         Inner products of wide rows.
     folds : dict
@@ -91,7 +92,7 @@ class Data:
     folds: dict[int, Data] = field(default_factory=dict)
 
     def fold(self, number: int, rows: Ints) -> Data:
-        """Return the training rows of a fold; if there are few, keep them and their caches."""
+        """Return the training data of a fold. If X is small, they are kept with their caches."""
         if len(self.X) > MOST_SQUARES:
             return self.take(rows)
         if number not in self.folds:
@@ -139,7 +140,7 @@ def seeded_of(template: BaseEstimator) -> Any:
 
 
 def prefix_of(template: BaseEstimator) -> str:
-    """Return what precedes the names of the final estimator's parameters in a pipeline."""
+    """Return the prefix of the final estimator's parameter names; it is empty for no pipeline."""
     return f"{template.steps[-1][0]}__" if isinstance(template, Pipeline) else ""
 
 
@@ -168,7 +169,7 @@ class GridRows:
     groups : function of K
         Divides the rows into groups, with K subclasses.
     factors : function of a list of ridges
-        Yields a factor for each ridge; a factor can solve for any division.
+        Yields a factor for each ridge. A factor can solve the problem for any division into groups.
     others : array or None
         Rows to score, or their kernel values; None means to score the training rows, each left out.
     leave : Leave
@@ -185,7 +186,10 @@ class GridRows:
     kernel: Kernel | None = None
 
     def path(self, factor: Factor, groups: Ints, dims: list[int]) -> dict[int, Array]:
-        """Return the decision values of the rows to score for one division, at each d."""
+        """Return the decision values of the rows to score for one division, by dimension d.
+
+        Values of `dims` that exceed the number of axes are skipped.
+        """
         found = factor.solve(groups, max(dims), leave_out=self.leave)
         z = None if self.others is None else found.project(self.others)
         values, fitted = {}, None
@@ -202,7 +206,10 @@ class GridRows:
 
 
 def _kernel_values(kernel: Kernel, data: Data, others: Any) -> tuple[Array, Array | None]:
-    """Return the kernel matrix of the rows, and kernel values of the others with the rows."""
+    """Return the kernel matrix of the rows in `data`, and the kernel values of `others` with them.
+
+    If `others` is None, so is the second result.
+    """
     X = data.X
     if kernel.metric != "rbf" or len(X) > MOST_SQUARES:
         check_memory(len(X), 4)
@@ -220,7 +227,10 @@ MakeRows = Callable[[Any, Data, Any, int], GridRows]
 
 
 def grid_rows(model: PCSDA | KernelPCSDA, data: Data, others: Any, seed: int) -> GridRows:
-    """Prepare a fold; `others` are the rows to score, None means each training row, left out."""
+    """Prepare the training rows of a fold for all settings with the bandwidth of `model`.
+
+    `others` are the rows to score. If it is None, each training row is left out and scored.
+    """
     X, weights = data.X, data.weights
     whole = rows_of(X, data.positive, weights, seed)
     if not isinstance(model, KernelPCSDA) and X.shape[1] > X.shape[0]:
@@ -270,10 +280,11 @@ def left_out_scores(
     parallel: Parallel,
     make_rows: MakeRows = grid_rows,
 ) -> Iterator[tuple[list[int], Any, Array]]:
-    """Yield the numbers of some settings, their test rows and their scores.
+    """Yield the left-out scores of all settings in a grid, a few settings at a time.
 
-    Test rows of None mean that each training row was left out. `make_rows` prepares each fold; it
-    may return rows that are already factorised.
+    Each item has the numbers of the settings, the numbers of the test rows, and the scores of these
+    rows for each setting. Test rows of None mean that each training row was left out. `make_rows`
+    prepares each fold; it may return rows that are already factorised.
     """
     of_gamma: dict[Any, list[int]] = {}
     for number, cell in enumerate(grid):
@@ -299,7 +310,11 @@ def left_out_scores(
 def _one_fold(
     source: GridRows, grid: list[Cell], numbers: list[int], parallel: Parallel
 ) -> Iterator[tuple[list[int], Array]]:
-    """Yield the scores of one fold for all settings with one bandwidth, ridge by ridge."""
+    """Yield the scores of one fold for the settings in `numbers`, one ridge at a time.
+
+    These settings have the same bandwidth. Each item has the numbers of some settings and their
+    scores.
+    """
     counts = list(dict.fromkeys(grid[i].n_subclasses for i in numbers))
     groups = dict(zip(counts, parallel(delayed(source.groups)(k) for k in counts), strict=True))
     ridges = list(dict.fromkeys(grid[i].regularization for i in numbers))
@@ -319,6 +334,6 @@ def _one_fold(
 
 
 def _prepare(factor: Any) -> None:
-    """Compute what all divisions share before several threads use it at once."""
+    """Compute the cached attributes of a factor before several threads use the factor at once."""
     for name in ("norms", "diagonal"):
         getattr(factor, name, None)

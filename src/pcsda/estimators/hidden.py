@@ -78,7 +78,7 @@ def regrouping(
     divide: Callable[[Any, TrainingRows], Ints],
     nearest: Callable[[Ints, Ints], Ints],
 ) -> Callable[[Mask], Ints]:
-    """Make a function that finds subclasses with some rows set apart.
+    """Return a function that takes a mask of rows to set apart and finds the subclasses again.
 
     `divide` returns the groups of the kept rows. `nearest` takes the numbers of the rows set apart
     and the groups, which are -1 for these rows, and returns the nearest subclass of each, counted
@@ -105,7 +105,10 @@ def regrouping(
 
 
 def keep_shares(model: Verifier, found: Contaminated | None, kept: Kept, n_rows: int) -> None:
-    """Store the hidden positives' share and the responsibilities, or delete earlier values."""
+    """Store the share of hidden positives and the responsibilities of all rows.
+
+    If `found` is None, the values of an earlier fit are only deleted.
+    """
     forget(model, "contamination_", "contamination_interval_", "responsibilities_")
     if found is None:
         return

@@ -32,7 +32,7 @@ from .verifier import Verifier
 
 
 class _OfKernel:
-    """What all kernel estimators share: fitted attributes and the projection of rows."""
+    """The fitted attributes and the projection of rows that all kernel estimators share."""
 
     kernel_: Kernel
     support_: Ints
@@ -57,9 +57,9 @@ class KernelPCSDA(_OfKernel, Verifier):
     ----------
     kernel : str or callable, default="rbf"
         "linear", "rbf", "laplacian", "polynomial", "sigmoid", "cosine" or "chi2", as in
-        scikit-learn's `pairwise_kernels`; a function of two rows; or "precomputed". A precomputed X
-        is the square kernel matrix in `fit`, and later the kernel values of new rows with the
-        training rows.
+        scikit-learn's `pairwise_kernels`; a function of two rows; or "precomputed". With
+        "precomputed", X is the square kernel matrix in `fit`, and elsewhere the kernel values of
+        new rows with the training rows.
     gamma : {"positive", "all", "scale"} or float, default="positive"
         Bandwidth. "positive" and "all" mean ``1/(2 s^2)``, where s is the mean pairwise distance
         between the positives (the paper's rule) or between all rows. "scale" is scikit-learn's
@@ -183,8 +183,8 @@ responsibilities_
         Notes
         -----
         The ridge of 0.01 is our reading of the paper's "regularized version". Without a ridge, the
-        problem has no solution, because the scatter in feature space is singular.
-        :meth:`PCSDA.published` can solve it if there are fewer features than samples.
+        problem has no solution, because the scatter in feature space is singular. A linear model
+        from :meth:`PCSDA.published` needs no ridge if there are fewer features than samples.
         """
         given = {"n_subclasses": n_subclasses, "n_components": n_components}
         return cls(**(PUBLISHED | given | params))
@@ -229,9 +229,9 @@ class KernelCSDA(_OfKernel, Verifier):
 
     With N_p positives, N_n negatives and few axes, training takes N_p^3/3 + N_p^2 N_n operations
     and about twenty products of the kernel matrix with a few vectors. With all axes, it solves an
-    eigenproblem of size N_n. For N rows, the solver "trace_ratio" takes N^3/3 operations and as
-    many products. The solvers that regress on targets use exact kernel features and their scatter
-    matrices.
+    eigenproblem of size N_n. For N rows, the solver "trace_ratio" takes N^3/3 operations and about
+    twenty such products. The solvers that regress on targets use exact kernel features and their
+    scatter matrices.
 
     Parameters
     ----------

@@ -68,7 +68,7 @@ def are_kindred(settings: Settings, X: Floats, labels: Ints) -> bool:
 
 @dataclass(frozen=True)
 class Shared:
-    """What all labels share: the axes, and the variances and means along them.
+    """The axes that all labels share, and the variances and label means along these axes.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class Shared:
 
     @classmethod
     def of(cls, kindred: Kindred, space: Space, X: Floats) -> Shared:
-        """Express the axes in input space or, for a kernel, on kernel values."""
+        """Express the axes so that they apply to rows of X or, with a kernel, to kernel values."""
         centre = space.mean(kindred.centre) if space.kernel is None else np.zeros(X.shape[1])
         axes = np.ascontiguousarray(space.axes(kindred.axes), X.dtype)
         origin = kindred.centre @ kindred.axes
@@ -103,7 +103,7 @@ class Shared:
 
 @dataclass(frozen=True)
 class Trial:
-    """A fit of all labels, with rows as they are or at unit length."""
+    """A fit of all labels, with rows either unchanged or scaled to unit length."""
 
     space: Space
     variance: float
@@ -120,7 +120,11 @@ class Trial:
         *,
         ridges: Sequence[float] | None = None,
     ) -> Trial:
-        """Fit all labels; the ridge and the kernel may be given. See `fit_kindred`."""
+        """Fit all labels.
+
+        If `unit` is True, rows are scaled to unit length. A `ridge` or `kernel` of None is chosen
+        from the rows. For `ridges`, see `fit_kindred`.
+        """
         space = space_for(settings, unit_rows(rows.X) if unit else rows.X, kernel)
         variance = _variance(space.features)
         if ridge is None and (_single(rows) or not settings.auto_ridge):
@@ -152,13 +156,14 @@ class KindredLabels:
     solve : function, optional
         Computes what the labels share when it is first needed; by default, `state` has it.
     sums : LabelSums or None
-        Statistics of the current rows, if available and in the original space.
+        Statistics of the current rows in input space; None if they are not available.
 
     Attributes
     ----------
     counts : array of shape (C,)
     fresh : boolean array of shape (C,)
-        Which labels were fitted to the current rows: all of them, except in old files.
+        Which labels can have left-out scores of the current rows. These are all labels, except in
+        old files and in banks that assume the covariance within labels.
     built : LabelModels or None
         Estimators built for the current rows.
     """
@@ -200,7 +205,7 @@ class KindredLabels:
         return Predictive(self.shared.values, self.tail)
 
     def state(self) -> dict[str, Any]:
-        """Return the state to store in files."""
+        """Return the numbers and arrays to store in files and pickles."""
         return vars(self.shared) | self._settled
 
     @classmethod
@@ -212,7 +217,10 @@ class KindredLabels:
         kernel: Kernel | None = None,
         unit: bool | None = None,
     ) -> KindredLabels:
-        """Fit all labels; the ridge, the kernel and the scaling of rows may be given.
+        """Fit all labels.
+
+        `unit` says whether rows are scaled to unit length. A `ridge`, `kernel` or `unit` of None is
+        chosen from the rows.
 
         Raises
         ------
@@ -245,7 +253,7 @@ class KindredLabels:
         return cls(*held, unit=unit, solve=lambda: shared, sums=sums)
 
     def scaled(self, X: Floats) -> Floats:
-        """Return rows at unit length if the bank scales rows, otherwise as they are."""
+        """Return the rows scaled to unit length if the bank does so, otherwise unchanged."""
         return unit_rows(X) if self.unit else X
 
     @cached_property
@@ -259,7 +267,7 @@ class KindredLabels:
 
     @cached_property
     def _held(self) -> Floats | None:
-        """The rows with which kernel values are computed."""
+        """The rows with which kernel values are computed; None without a kernel."""
         return None if self.support is None else self.scaled(self.support)
 
     @cached_property
@@ -271,7 +279,10 @@ class KindredLabels:
         return self._places.single()
 
     def scores(self, X: Floats, place: int | None = None) -> Floats:
-        """Return the rows' log-likelihood ratios for all labels or for one, with the dtype of X."""
+        """Return the log-likelihood ratios of rows, with the dtype of X.
+
+        They are for all labels, or only for label number `place` if it is given.
+        """
         n_labels = len(self.counts) if place is None else 1
         found = np.empty((len(X), n_labels), X.dtype)
         step = max(1, STEP_BYTES // (X.itemsize * max(n_labels, len(self.shared.axes))))
@@ -292,16 +303,17 @@ class KindredLabels:
         return found
 
     def priors(self) -> Array:
-        """Return prior probabilities, shape (C, 2): for each label, the rest and the label."""
+        """Return the prior probabilities of each label's negatives and positives, shape (C, 2)."""
         shares = self.counts / self.counts.sum()
         both = np.stack([1 - shares, shares], axis=1)
         priors = self.settings.template.priors
         return np.array([validation.check_priors(priors, own) for own in both])
 
     def build(self, rows: BankRows, place: int) -> Any:
-        """Build the estimator of one label.
+        """Build the estimator of label number `place`.
 
-        If rows are scaled to unit length, it is the last step of a pipeline that scales them.
+        If the bank scales rows to unit length, return a pipeline that scales rows and ends in the
+        estimator.
         """
         label, shift = self._label(rows, place)
 
@@ -318,23 +330,26 @@ class KindredLabels:
         return make_pipeline(Normalizer().fit(rows.X[:1]), model) if self.unit else model
 
     def _current(self, rows: BankRows) -> Floats:
-        """Return the current rows, scaled for a kernel; a linear model needs only their shape."""
+        """Return the bank's current rows, scaled if a kernel bank scales rows.
+
+        Rows of a linear bank are never scaled here, because only their shape and dtype are used.
+        """
         if self.kernel is None:
             return rows.X
         known = self._held if self.support is rows.X else None
         return self.scaled(rows.X) if known is None else known
 
     def prepared(self, rows: BankRows) -> Prepared:
-        """Return the rows factorised with labels as subclasses, computed when first needed."""
+        """Return the rows, factorised with labels as subclasses. The first call factorises them."""
         if self._prepared is None:
             by_label = replace(rows, X=self.scaled(rows.X), clusters=alone(rows.labels))
             self._prepared = prepare(self.settings, by_label, self.ridge, self.kernel)
         return self._prepared
 
     def _label(self, rows: BankRows, place: int) -> tuple[LabelModel, Array]:
-        """Return a label's model on the axes of its own criterion.
+        """Return the model of label number `place`, on the axes of the label's own criterion.
 
-        Also return the shift of its mean along them, from the posterior mean to the mean of rows.
+        Also return the mean of the label's rows minus its posterior mean, along these axes.
         """
         shared, means = self.shared, self.shared.means
         if np.any(rows.labels < 0):
@@ -375,7 +390,11 @@ class KindredLabels:
         return LabelModel(*fixed), scale * (shift @ turn)
 
     def _posterior_mean(self, at_hand: Prepared, place: int, shift: Array) -> Array:
-        """Return the point nearest to the label's mean that projects onto the posterior mean."""
+        """Return the point nearest to a label's mean that projects onto its posterior mean.
+
+        `shift` is the mean of the label's rows minus its posterior mean, along the common axes. In
+        a kernel bank, return the mean of the label's features instead.
+        """
         shared = at_hand.shared
         mean = at_hand.space.mean(shared.about(shared.own(place)).mean(axis=0) + shared.origin)
         if self.kernel is not None:
@@ -387,7 +406,8 @@ class KindredLabels:
     def changed(self, change: Change) -> KindredLabels:
         """Return the labels after a change of rows.
 
-        All means and covariances are updated at once; tails and calibration only by `refresh`.
+        The means of all labels and both covariances are updated. Tails and calibration stay the
+        same until the bank is refreshed.
 
         Raises
         ------
@@ -424,7 +444,7 @@ class KindredLabels:
         return found
 
     def _moved(self, change: Change) -> LabelSums:
-        """Return the statistics of the current rows, updated in closed form if possible."""
+        """Return the statistics of the rows after a change, updated in closed form if possible."""
         sums, rows = self._sums, change.rows
         if sums is None:
             return LabelSums.of(self.scaled(rows.X), rows.labels)
@@ -437,12 +457,16 @@ class KindredLabels:
 
 
 def _single(rows: BankRows) -> bool:
-    """Return whether the spread within labels must be assumed."""
+    """Return whether too few labels have several rows, so the spread within labels is assumed."""
     return spread_unknown(np.bincount(rows.labels[rows.labels >= 0]))
 
 
 def _follows_rows(template: Any) -> bool:
-    """Return whether rows may be scaled; a given bandwidth or function is for rows as they are."""
+    """Return whether the bank may scale its rows to unit length.
+
+    It may not if the bandwidth is a number or the kernel a function, since the user chose these for
+    unscaled rows.
+    """
     if isinstance(template, PCSDA):
         return True
     scaled = template.kernel in SCALED_KERNELS and isinstance(template.gamma, str)
@@ -452,12 +476,12 @@ def _follows_rows(template: Any) -> bool:
 def _prefers_unit(settings: Settings, rows: BankRows) -> bool:
     """Return whether unit length makes left-out rows clearly easier to tell from strangers.
 
-    Two losses are added, one for the best scores of strangers and one for their scores for random
-    labels. The best scores decide who is named; the others show a difference even if the bank can
-    name hardly anybody.
+    Two losses are added, one for the best scores of strangers and one for the scores of strangers
+    for random labels. The best scores decide which rows are named. The random scores show a
+    difference even if the bank can name hardly any row.
 
-    Labels with one row have no left-out rows. In such a bank, lengths are taken to vary from row to
-    row if unit length makes heavy tails lighter; a kernel bank then does as a linear one would.
+    Labels with one row have no left-out rows. A bank of such labels prefers unit length if this
+    makes the tails clearly lighter. A kernel bank then decides as a linear bank would.
     """
     template, single = settings.template, _single(rows)
     if not _follows_rows(template):
@@ -477,7 +501,10 @@ def _prefers_unit(settings: Settings, rows: BankRows) -> bool:
 
 
 def _some_labels(rows: BankRows, seed: int, least: int) -> BankRows:
-    """Return all rows or, if there are many labels, those of some with at least `least` rows."""
+    """Return all rows or, if there are many labels, the rows of a random sample of labels.
+
+    The sample has only labels with at least `least` rows, and no background rows.
+    """
     counts = np.bincount(rows.labels[rows.labels >= 0])
     if len(counts) <= CHOICE_LABELS:
         return rows
@@ -489,7 +516,7 @@ def _some_labels(rows: BankRows, seed: int, least: int) -> BankRows:
 
 
 def _check_room(rows: BankRows) -> None:
-    """Reject more labels than fit in memory, before allocating anything."""
+    """Raise a MemoryError if the labels do not fit in memory, before allocating anything."""
     count, width = int(rows.labels.max()) + 1, rows.X.shape[1]
     axes = min(count - 1, *rows.X.shape)
     # Label means, for all rows and for a fold, on the axes and whitened.

@@ -78,8 +78,8 @@ class Source:
     template : estimator
     label : LabelModel
     calibration : Calibration
-    left_out_views : function that takes a solved label
-        Returns views of the left-out rows.
+    left_out_views : function that takes a SolvedLabel
+        Returns the views of the left-out rows: the log ratios that the calibration combines.
     prepared : Prepared
         The factorised rows.
     support : array or None
@@ -98,7 +98,7 @@ class Source:
 
 
 def estimator_of(source: Source, place: int) -> Any:
-    """Build the estimator for one label; it has all attributes that a separate fit would set."""
+    """Build the estimator for label number `place`, with all attributes that a fit would set."""
     label, shared = source.label, source.prepared.shared
     model = clone(source.template)
     model.classes_ = np.array([False, True])
@@ -124,7 +124,7 @@ def estimator_of(source: Source, place: int) -> Any:
 
 
 def _numbers(held: Floats, training: Floats) -> Ints:
-    """Return the number of each held row among the training rows; -1 if it was removed."""
+    """Return the number of each row of `held` among the training rows; -1 for a removed row."""
     if held.base is training and len(held) == len(training):
         return np.arange(len(held))
     known = {row.tobytes(): number for number, row in enumerate(training)}
@@ -168,7 +168,11 @@ def left_out_scores(source: Source, place: int) -> tuple[Array, Array | None]:
 
 
 def on_support(model: LabelModel, index: Ints, size: int) -> LabelModel:
-    """Spread coefficients of the training rows over all rows that the kernel needs."""
+    """Return the model with axes over all `size` rows that the kernel needs.
+
+    `index` holds the positions of the training rows among these rows. The coefficients of all other
+    rows are zero.
+    """
     axes: Floats = np.zeros((len(model.axes), size), model.axes.dtype)
     axes[:, index] = model.axes
     return replace(model, axes=axes)

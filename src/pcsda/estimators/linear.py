@@ -68,10 +68,10 @@ class PCSDA(Verifier):
         so "resampled" uses ``covariance="resubstitution"``.
     solver : {"auto", "cholesky", "eigen", "spectral", "lsqr"}, default="auto"
         "cholesky" is exact and fastest. "eigen" solves the generalised eigenproblem as the paper
-        states it. "spectral" is the paper's spectral regression, and "lsqr" its iterative form,
-        which never makes sparse data dense, but leaves no rows out: covariances are resubstituted.
-        "auto" means "lsqr" for sparse X that would need more than 64 MiB as a dense array, and
-        "cholesky" otherwise.
+        states it. "spectral" is the paper's spectral regression, and "lsqr" its iterative form.
+        "lsqr" never makes sparse data dense, but it cannot leave rows out, so it uses
+        ``covariance="resubstitution"``. "auto" means "lsqr" for sparse X that would need more than
+        64 MiB as a dense array, and "cholesky" otherwise.
     regularization : float or "auto", default="auto"
         Ridge on the criterion's denominator, relative to the mean squared distance from the grand
         mean. With n positives, "auto" means 3 / sqrt(n), limited to between 0.3 and 2, but at least
@@ -91,8 +91,8 @@ class PCSDA(Verifier):
         model in closed form and then projected. "resubstitution" uses the training projections, as
         published.
     shrinkage : float or "auto", default="auto"
-        How strongly the covariances are shrunk toward the pooled within-class covariance, as a
-        number of samples; "auto" means d/2, and 0 is the published rule.
+        How strongly the covariances are shrunk toward the pooled within-class covariance. The unit
+        is a number of samples. "auto" means d/2, and 0 is the published rule.
     calibrate : bool, default=True
         Whether to calibrate the scores, using left-out scores or, if there are none, scores from 5
         folds. This fits a slope and an offset or, for a blend, the weights of its two ratios and an
@@ -266,7 +266,7 @@ class PCSDA(Verifier):
         The criterion has a ridge of 0.01. The paper solves "a regularized version" of a singular
         problem, but says neither how nor how strongly it is regularized. We take it to be a ridge
         on the denominator, relative to the mean squared distance from the grand mean.
-        ``regularization=0`` solves the problem as the paper writes it, which must then be
+        ``regularization=0`` solves the problem as the paper writes it; the problem must then be
         nonsingular.
         """
         return cls(n_subclasses, n_components, **(PUBLISHED | params))
@@ -343,7 +343,7 @@ class PCSDA(Verifier):
     _coordinates = linear_coordinates
     _map = linear_map
 
-    # Distinct negatives of a stream while they are too few for k-means; weights; numbers.
+    # Distinct negatives that wait until there are enough for k-means, their weights and numbers.
     _waiting: tuple[Floats, Array, Ints]
 
     def _streams(self) -> bool:
@@ -468,9 +468,11 @@ class PCSDA(Verifier):
     def _until_enough(
         self, X: Floats, positive: Mask, weights: Array | None, numbers: Ints
     ) -> tuple[Floats, Mask, Array | None, Ints]:
-        """Add the waiting negatives to a batch, or let all wait if there are too few to divide.
+        """Add the waiting negatives to a batch, or let all negatives wait if there are too few.
 
-        The waiting negatives are distinct, so there are always fewer than `n_subclasses`.
+        Negatives wait until there are enough distinct rows to divide into subclasses. Equal
+        negatives are stored once, so fewer than `n_subclasses` ever wait. Return the rows, the mask
+        of positives, the weights and the row numbers. Negatives that wait have weight zero.
         """
         weight = np.ones(len(X)) if weights is None else weights
         if hasattr(self, "_waiting"):
@@ -489,7 +491,10 @@ class PCSDA(Verifier):
     def _stream_groups(
         self, X: Floats, positive: Mask, subclass_labels: ArrayLike | None, weights: Array | None
     ) -> Ints:
-        """Return the group of each row; given labels are numbered in sorted order, as in `fit`."""
+        """Return the group of each row in a batch.
+
+        Given subclass labels are numbered in sorted order, as in `fit`.
+        """
         groups = np.zeros(len(positive), dtype=np.intp)
         counted = ~positive if weights is None else ~positive & (weights > 0)
         if subclass_labels is not None and not positive.all():
@@ -508,7 +513,10 @@ class PCSDA(Verifier):
         return groups
 
     def _enter_labels(self, names: list[Any]) -> Ints:
-        """Return subclass numbers for the given labels, renumbering earlier subclasses."""
+        """Add labels to the known subclasses, and return the number of each label.
+
+        All labels are numbered in sorted order, so earlier subclasses may be renumbered.
+        """
         every = sorted({*self._subclasses, *names}, key=lambda name: (isinstance(name, str), name))
         number = {name: place for place, name in enumerate(every, 1)}
         if hasattr(self, "scatter_"):

@@ -70,7 +70,8 @@ default=None
     calibration_ : Calibration
         Slope and offset that turn the combined ratio into the log-likelihood ratio.
     loo_scores_ : array of shape (n_samples,)
-        Log-likelihood ratio of each training row under a model without that row, if computed.
+        Log-likelihood ratio of each training row under a model without that row. Set only if rows
+        were left out.
     partition_ : array of shape (n_samples,)
         0 for a positive, 1 for a negative, -1 for a row of weight zero.
     classes_ : array of shape (2,)
@@ -180,7 +181,11 @@ default=None
         return self
 
     def _chosen(self, rows: Rows) -> tuple[Modes, Array | None, dict[int, float]]:
-        """Return the modes, their left-out scores, and the loss of each number of modes tried."""
+        """Return the modes, their combined left-out scores, and the loss of each number of modes.
+
+        The scores are None if there is one mode. There are losses only if "auto" tried several
+        numbers.
+        """
         if self.n_modes != "auto":
             modes = rows.fit(rows.divide(int(self.n_modes)))
             return modes, rows.left_out(modes) if len(modes.models) > 1 else None, {}

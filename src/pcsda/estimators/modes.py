@@ -77,7 +77,7 @@ class Rows:
 
     @cached_property
     def features(self) -> Any:
-        """The rows as the last step of a pipeline receives them; modes are found among these."""
+        """The rows as the last step of a pipeline receives them. Modes are found in this form."""
         if not isinstance(self.template, Pipeline) or len(self.template) == 1:
             return self.X
         return clone(self.template[:-1]).fit(self.X, self.y).transform(self.X)
@@ -127,7 +127,10 @@ class Rows:
         return model.fit(self.X[rows], self.y[rows], **given)
 
     def left_out(self, fitted: Modes) -> Array:
-        """Return combined left-out ratios, in closed form or from folds; NaN if not left out."""
+        """Return the combined ratio of each row as a left-out row; NaN if it was not left out.
+
+        Rows are left out in closed form if all verifiers can do so, otherwise in folds.
+        """
         verifiers = [unwrap(model).model for model in fitted.models]
         if all(hasattr(verifier, "loo_scores_") for verifier in verifiers):
             scores = np.empty((len(verifiers), len(self.y)))
@@ -154,7 +157,7 @@ class Rows:
         return self._in_folds(fit)
 
     def _in_folds(self, fit: Callable[[Ints], Modes]) -> Array:
-        """Return cross-validated combined ratios; `fit` takes the rows to fit on."""
+        """Return cross-validated combined ratios; `fit` takes the numbers of the rows to fit on."""
 
         def learn(train: Ints, _: Ints) -> Callable[[Ints], Array]:
             part = fit(train)
@@ -173,8 +176,8 @@ class Rows:
     def compare(self, held_out: dict[int, Array]) -> tuple[int, dict[int, float]]:
         """Return the smallest number of modes whose loss is close to the minimum, and all losses.
 
-        These are log-losses in nats at the prior of the sample, on rows that have a score for every
-        number of modes.
+        The losses are log-losses in nats, at the prior of the training rows. They are computed on
+        the rows that have a score for every number of modes.
         """
         kept = ~np.isnan(list(held_out.values())).any(axis=0)
         positive, weights = self.positive[kept], self.weights[kept]

@@ -44,8 +44,8 @@ class MultilinearCSDA(Verifier):
         would exceed the number of distinct negatives.
     shape : tuple of int or None, default=None
         Size of each mode if X has one row per sample, with the entries of the tensor in C order.
-        None means the shape (d1, d2, ...) of X of shape (n_samples, d1, d2, ...); plain rows are
-        then tensors with one mode.
+        None takes the sizes (d1, d2, ...) from an X of shape (n_samples, d1, d2, ...), and treats
+        the rows of a two-dimensional X as tensors with one mode.
     regularization, shrinkage, calibrate, priors, pos_label, random_state, verbose
         As in :class:`CSDA`.
 
@@ -209,8 +209,8 @@ n_components_, partition_, density_, calibration_
 def usual_dims(X: Floats, positive: Mask, sizes: tuple[int, ...]) -> tuple[int, ...]:
     """Return the default number of directions for each mode.
 
-    It is 5, or fewer if the samples vary in fewer directions. The product over the modes is at most
-    the number of distinct negatives.
+    The number is 5, or fewer if the samples vary in fewer directions along the mode. The product of
+    the numbers is at most the number of distinct negatives.
     """
     ranks = mode_ranks(X, sizes)
     dims = [min(rank, DEFAULT_COMPONENTS) for rank in ranks]
@@ -221,7 +221,10 @@ def usual_dims(X: Floats, positive: Mask, sizes: tuple[int, ...]) -> tuple[int, 
 
 
 def flattened(X: Any) -> tuple[Any, tuple[int, ...] | None]:
-    """Flatten tensors to rows; return the rows and the mode sizes, or None for plain rows."""
+    """Flatten tensors to rows.
+
+    Return the rows and the mode sizes. If X is two-dimensional already, the mode sizes are None.
+    """
     if validation.is_dask(X) or sparse.issparse(X) or hasattr(X, "columns"):
         return X, None
     array = X if hasattr(X, "ndim") else np.asarray(X)

@@ -25,7 +25,7 @@ REMOVED = "removed since"
 
 
 def name_by_labels(model: Verifier, y: ArrayLike, subclass_labels: ArrayLike | None) -> None:
-    """Name the subclasses after a fit if the negatives have more than one label."""
+    """After a fit, name the subclasses if the negatives have more than one label."""
     labels = np.asarray(y if subclass_labels is None else subclass_labels).ravel()
     rest = np.unique(labels[model.partition_ > 0]) if labels.dtype != object else labels
     if len(rest) > 1 and len(model.subclass_counts_) <= MOST_NAMED:

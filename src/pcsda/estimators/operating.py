@@ -82,12 +82,12 @@ def choose_threshold(
     Warns
     -----
     UserWarning
-        If there are too few rows for a rate r: fewer than 1/r.
+        If there are fewer than 1/r rows to estimate a rate r.
 
     Notes
     -----
-    An exponential tail is fitted to the highest twentieth of the negatives' scores, or to the 20
-    highest if these are more. Without the tail, a rate of 1 % would depend on just three of 300
+    An exponential tail is fitted to the highest twentieth of the negatives' scores, but at least to
+    the 20 highest. Without the tail, a rate of 1 % would depend on just three of 300
     negatives.
 
     Examples
@@ -264,7 +264,7 @@ def _rows_for(
 
 
 def left_out(model: Verifier) -> Scored | None:
-    """Return the scores of rows left out one by one or in folds, or None if there are none."""
+    """Return the scores of rows left out one by one or in folds; None if the model has none."""
     if not hasattr(model, "loo_scores_"):
         known = getattr(model, "held_out_", None)
         return None if known is None else Scored(*known)
@@ -274,7 +274,7 @@ def left_out(model: Verifier) -> Scored | None:
 
 
 def _why_none(model: Verifier, kind: str) -> str:
-    """Explain why no rows of a class were left out."""
+    """Return the reason, for an error message, why no rows of a class were left out."""
     counts = {"positives": model.positive_count_, "negatives": model.subclass_counts_.sum()}
     if hasattr(model, "partition_"):  # weights are no numbers of rows
         counts = {"positives": np.sum(model.partition_ == 0)}
@@ -290,7 +290,10 @@ def _given(model: Verifier, X: MatrixLike, y: ArrayLike | None) -> Scored:
 
 
 def _labels_of(model: Verifier, y: ArrayLike | None, n_rows: int) -> tuple[int, Mask]:
-    """Check labels of held-out rows; return the positive class's index and the positive rows."""
+    """Check the labels of held-out rows.
+
+    Return the index of the class of interest in `classes_`, and the mask of positive rows.
+    """
     _, index, positive = validation.check_labels(y, model.pos_label, model.classes_)
     if len(positive) != n_rows:
         raise ValueError(f"X has {n_rows} rows but y has {len(positive)} labels")
@@ -298,7 +301,11 @@ def _labels_of(model: Verifier, y: ArrayLike | None, n_rows: int) -> tuple[int, 
 
 
 def count_positives(model: Verifier, llr: ArrayLike) -> PriorEstimate:
-    """Estimate the number of positives; left-out scores tell how uncertain the ratios are."""
+    """Estimate the number of positives in a pool from its log-likelihood ratios.
+
+    If the model has left-out scores, they show how uncertain the ratios are, and the intervals
+    allow for that.
+    """
     rows = left_out(model)
     strange = getattr(model, "against_strangers_", False)
     if rows is None or not rows.has_both:

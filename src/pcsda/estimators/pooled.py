@@ -59,9 +59,9 @@ class Training:
     rows : BankRows
         The rows, with X replaced by their features in the space where they are factorised.
     ridge : float or None
-        The absolute ridge, if known.
+        The absolute ridge; None if the estimator's relative ridge determines it.
     cluster : function that takes a mask of rows, or None
-        Clusters a subset of the rows anew; None if the clusters were given.
+        Returns new clusters of the rows in the mask; None if the user gave the clusters.
     """
 
     settings: Settings
@@ -75,7 +75,7 @@ class Training:
         return int(self.rows.labels.max()) + 1
 
     def shared(self) -> SharedRows:
-        """Factorise the rows."""
+        """Return the factorised rows, which all labels share."""
         rows, template = self.rows, self.settings.template
         most = max(LEAST_SAMPLE, MOST_PAIRS // self.n_labels)
         most = min(template.calibration_rows or len(rows.X), most)
@@ -83,7 +83,10 @@ class Training:
         return SharedRows.of(*known, float(template.regularization), self.ridge, rows.together)
 
     def solve(self, shared: SharedRows, labels: Ints, text: str = "") -> list[SolvedLabel]:
-        """Solve labels, keeping only the left-out rows that the tails need."""
+        """Solve the problem of each label, and keep only the left-out rows that the tails need.
+
+        `text` names the progress bar. Without it, no bar is drawn.
+        """
         most = -(-TAIL_PAIRS // self.n_labels)
         found = solve_labels(shared, labels, self.settings.template.n_components)
         verbose = self.settings.verbose and bool(text)
@@ -93,7 +96,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Factorised rows, the space in which they are factorised, and how labels are solved there."""
+    """Factorised rows, the space in which they are factorised, and the settings for the fit."""
 
     space: Space
     shared: SharedRows
@@ -102,7 +105,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Solved:
-    """The solved labels of a bank, and what they share.
+    """The solutions for all labels of a bank, with the rows and the calibration that they share.
 
     Attributes
     ----------
@@ -120,10 +123,11 @@ class Solved:
     pool: Pool
 
     def strangers(self, rng: np.random.Generator) -> tuple[list[Strangers], float]:
-        """Score many or all identities by labels that have not seen them.
+        """Score identities of the bank as strangers, by labels that have not seen them.
 
-        Return their views, the log ratios that the calibration combines, and the number of labels
-        that each identity was scored against. An identity is a label or a block of the background.
+        An identity is a label or a block of background rows. Return the views of its rows, which
+        are the log ratios that the calibration combines. Also return the number of labels from
+        which the best score of each identity is taken.
         """
         training, shared, count = self.training, self.shared, len(self.labels)
         clusters, n_rows = len(shared.counts), len(shared.live)
@@ -146,7 +150,7 @@ class Solved:
         return list(self._closed_form(rng)), count - 1.0
 
     def _closed_form(self, rng: np.random.Generator) -> Iterator[Strangers]:
-        """Yield views of each identity after removing it from all labels, in closed form."""
+        """Yield views of each identity's rows, removed from all labels in closed form."""
         shared, labels, pool, count = self.shared, self.labels, self.pool, len(self.labels)
         shared.index()
         chosen = np.sort(rng.permutation(count)[:MOST_STRANGERS])
@@ -206,7 +210,7 @@ def fit_pooled(training: Training, shared: SharedRows) -> tuple[Solved, Array, D
     Raises
     ------
     SingularMatrixError
-        If a label cannot be solved on the shared rows.
+        If the shared rows do not determine the model of some label.
     """
     numbers = np.arange(training.n_labels)
     labels = training.solve(shared, numbers, "models")
@@ -234,14 +238,14 @@ def fit_pooled(training: Training, shared: SharedRows) -> tuple[Solved, Array, D
 
 
 def _scores(part: Strangers, calibration: Callable[[Array], Array], moved: Array) -> Array:
-    """Return the calibrated scores of strangers, shape (L, n)."""
+    """Return the calibrated scores of n strangers for L labels, shape (L, n)."""
     slopes, offsets = np.exp(moved[part.labels, :1]), moved[part.labels, 1:]
     scores: Array = slopes * calibration(part.views) + offsets
     return scores
 
 
 def _background(shared: SharedRows, rng: np.random.Generator, most: int) -> list[Ints]:
-    """Return blocks of background rows; the rows of a block have one identity."""
+    """Return at most `most` blocks of background rows. The rows of a block have one identity."""
     rows = np.flatnonzero(shared.owner == BACKGROUND)
     if len(rows) == 0:
         return []
@@ -252,7 +256,10 @@ def _background(shared: SharedRows, rng: np.random.Generator, most: int) -> list
 
 
 def _fold(training: Training, pool: Pool, away: Mask) -> Strangers:
-    """Return views of some labels' rows under a bank of the other labels, with its own clusters."""
+    """Score the rows of some labels as strangers, with a bank fitted without these labels.
+
+    `away` marks the labels to leave out. The bank has its own clusters.
+    """
     assert training.cluster is not None
     owner, rest = training.rows.labels, np.flatnonzero(~away)
     gone = np.isin(owner, np.flatnonzero(away))
@@ -282,7 +289,10 @@ def _aligned(
 def _met(
     identity: int, highest: Iterator[Array], count: int, rng: np.random.Generator
 ) -> tuple[Ints, int]:
-    """Return the labels that a stranger is scored against, and how many of them are random."""
+    """Return the labels that score a stranger, and how many of them were drawn at random.
+
+    `highest` yields the scores by which the other labels are selected.
+    """
     others = np.delete(np.arange(count), identity) if identity < count else np.arange(count)
     scores = next(highest, None)
     if scores is None or len(others) <= FEW_LABELS:
@@ -296,7 +306,7 @@ def _met(
 
 
 def _highest(solved: Solved, panel: Panel, blocks: Sequence[Ints]) -> Iterator[Array]:
-    """Yield, for each block of rows, the highest score of every label.
+    """Yield, for each block of rows, the highest score that each label gives to one of its rows.
 
     Coordinates are computed for many blocks at once, in single precision, which is enough here.
     """

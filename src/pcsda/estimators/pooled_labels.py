@@ -25,7 +25,10 @@ from .steps import check_rank
 
 
 def can_pool(settings: Settings, X: Floats, labels: Ints) -> bool:
-    """Return whether labels can share a calibration, which takes left-out rows in closed form."""
+    """Return whether labels can share a calibration.
+
+    For this, it must be possible to leave rows out in closed form.
+    """
     template = settings.template
     if sharing_of(template, X.shape) not in ("linear", "kernel") or settings.own_clusters:
         return False
@@ -38,7 +41,7 @@ def can_pool(settings: Settings, X: Floats, labels: Ints) -> bool:
 
 @dataclass(eq=False)
 class PooledLabels:
-    """All labels of a bank, stacked in arrays.
+    """All labels of a bank, which share one calibration and are stacked in arrays.
 
     Attributes
     ----------
@@ -71,12 +74,12 @@ class PooledLabels:
         ridge: float | None = None,
         kernel: Kernel | None = None,
     ) -> PooledLabels:
-        """Fit all labels; the ridge and the kernel may be given.
+        """Fit all labels. A `ridge` or `kernel` of None is chosen from the rows.
 
         Raises
         ------
         SingularMatrixError
-            If a label cannot be solved on the shared rows.
+            If the shared rows do not determine the model of some label.
         """
         _check_room(settings, rows)
         prepared = prepare(settings, rows, ridge, kernel)
@@ -92,11 +95,11 @@ class PooledLabels:
 
     @property
     def kernel(self) -> Kernel | None:
-        """The bank's kernel, if any."""
+        """The bank's kernel; None for a linear bank."""
         return self.side.kernel
 
     def build(self, rows: BankRows, place: int) -> Any:
-        """Build the estimator of one label."""
+        """Build the estimator of label number `place`."""
         side, label = self.side, self.side.models[place]
 
         def views(solved: SolvedLabel) -> Array:
@@ -109,7 +112,7 @@ class PooledLabels:
         return estimator_of(Source(*fixed, self.prepared(rows), side.rows, rows.X), place)
 
     def prepared(self, rows: BankRows) -> Prepared:
-        """Return the factorised rows; factorise them if they are not known."""
+        """Return the factorised rows. If they are not stored, factorise them first."""
         if self.factorised is None:
             self.factorised = prepare(self.settings, rows, self.ridge, self.kernel)
         return self.factorised
@@ -119,7 +122,7 @@ class PooledLabels:
         return self.side.scores(X)
 
     def priors(self) -> Array:
-        """Return the prior probabilities of the rest and of each label, shape (C, 2)."""
+        """Return the prior probabilities of each label's negatives and positives, shape (C, 2)."""
         found = []
         for model in self.side.models:
             shares = np.array([model.counts[1:].sum(), model.counts[0]]) / model.counts.sum()
@@ -127,7 +130,7 @@ class PooledLabels:
         return np.array(found)
 
     def changed(self, change: Change) -> PooledLabels:
-        """Return the labels after a change of rows; only the touched label is fitted again."""
+        """Return the labels after a change of rows. Only ``change.touched`` is fitted again."""
         rows, touched, pool = change.rows, change.touched, self.side.pool
         prepared = self._moved(change)
         index, support = self._supported(rows, change.kept)
@@ -146,7 +149,10 @@ class PooledLabels:
         return PooledLabels(self.settings, side, self.door, self.ridge, index, prepared)
 
     def _supported(self, rows: BankRows, kept: Mask | None) -> tuple[Ints, Floats | None]:
-        """Return the training rows' positions among the rows of the kernel, and the latter."""
+        """Return the positions of the training rows among the rows that the kernel needs.
+
+        Also return the rows that the kernel needs; None for a linear bank.
+        """
         old = self.side.rows
         if kept is not None:
             return self.index[kept], old
@@ -156,7 +162,7 @@ class PooledLabels:
         return index, None if old is None else np.concatenate([old, rows.X[-fresh:]])
 
     def _moved(self, change: Change) -> Prepared:
-        """Update the factorisation for changed rows, or factorise them again."""
+        """Return the factorised rows after a change, updated if possible, otherwise recomputed."""
         held, rows, kept = self.factorised, change.rows, change.kept
         wide = rows.X.shape[1] > rows.X.shape[0]
         if held is None or not isinstance(held.space, PlainSpace) or wide:
@@ -174,7 +180,7 @@ class PooledLabels:
         return Prepared(space, shared, _training(self.settings, rows, space, self.ridge))
 
     def state(self) -> dict[str, Any]:
-        """Return the state to store in files."""
+        """Return the numbers and arrays to store in files and pickles."""
         same = self.side.rows is None or len(self.side.rows) == len(self.index)
         return {
             "side": packed(self.side),
@@ -188,7 +194,7 @@ class PooledLabels:
     def of_state(
         cls, state: dict[str, Any], settings: Settings, rows: BankRows, kernel: Kernel | None
     ) -> PooledLabels:
-        """Restore the labels from :meth:`state`."""
+        """Restore the labels from the numbers and arrays that :meth:`state` returned."""
         support = None
         if kernel is not None:
             support = rows.X if state["support"] is None else state["support"]
@@ -198,7 +204,10 @@ class PooledLabels:
 
 
 def space_for(settings: Settings, X: Floats, kernel: Kernel | None) -> Space:
-    """Return the space in which a bank's rows are factorised; the kernel may be given."""
+    """Return the space in which a bank's rows are factorised.
+
+    If the bank needs a kernel and `kernel` is None, its bandwidth is chosen from the rows.
+    """
     template = settings.template
     if sharing_of(template, X.shape) != "kernel":
         return SpanSpace.of(X) if X.shape[1] > X.shape[0] else PlainSpace(X)
@@ -212,7 +221,7 @@ def space_for(settings: Settings, X: Floats, kernel: Kernel | None) -> Space:
 def prepare(
     settings: Settings, rows: BankRows, ridge: float | None, kernel: Kernel | None
 ) -> Prepared:
-    """Factorise the rows of a bank; the ridge and the kernel may be given."""
+    """Factorise the rows of a bank. A `ridge` or `kernel` of None is chosen from the rows."""
     space = space_for(settings, rows.X, kernel)
     training = _training(settings, rows, space, ridge)
     return Prepared(space, training.shared(), training)
@@ -227,7 +236,7 @@ def _training(settings: Settings, rows: BankRows, space: Space, ridge: float | N
 
 
 def _check_room(settings: Settings, rows: BankRows) -> None:
-    """Reject more labels than fit in memory, before allocating anything."""
+    """Raise a MemoryError if the labels do not fit in memory, before allocating anything."""
     count, width = int(rows.labels.max()) + 1, rows.X.shape[1]
     axes = min(int(rows.clusters.max()) + 1, width, settings.template.n_components or width)
     arrays = 2 * count * (axes + 1) * width * rows.X.dtype.itemsize
@@ -235,7 +244,10 @@ def _check_room(settings: Settings, rows: BankRows) -> None:
 
 
 def require_room(rows: BankRows, what: str, arrays: int) -> None:
-    """Reject a bank whose `arrays`, in bytes, do not fit in memory besides the factorised rows."""
+    """Raise a MemoryError if the arrays of a bank and its factorised rows do not fit in memory.
+
+    `arrays` is the size of the arrays in bytes. `what` describes them in the message.
+    """
     n_rows, width = rows.X.shape
     needed, available = arrays + 24 * n_rows * min(width, n_rows), available_memory()
     if needed > available:

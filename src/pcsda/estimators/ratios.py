@@ -39,9 +39,9 @@ def scores_of(model: Verifier, z: Floats, sets: tuple[Ints, int] | None = None) 
 
 
 def quick_scores_of(model: Verifier, z: Floats) -> Array:
-    """Score rows like `scores_of`, but in float32 if that is accurate enough: three times as fast.
+    """Score rows like `scores_of`, but three times as fast if float32 is accurate enough.
 
-    Use it to rank many float32 rows, where an error of 0.001 in a ratio does not matter.
+    Use this function to rank many float32 rows, where an error of 0.001 in a ratio does not matter.
     """
     density, calibration = model.density_, model.calibration_
     if z.dtype != np.float32 or density.base.terms[1].max() > SINGLE_SQUARES:
@@ -57,8 +57,8 @@ def quick_scores_of(model: Verifier, z: Floats) -> Array:
 def variances_of(model: Verifier) -> Array:
     """Return the variance of the class of interest along each axis.
 
-    If the samples do not determine a covariance, the ridged within-group scatter takes its place;
-    along the axes, that scatter is the identity.
+    If the samples do not determine a covariance, the variance is computed from the within-group
+    scatter plus the ridge. This sum is the identity along the axes.
     """
     if isinstance(model.density_, NoDensity):
         total = model.positive_count_ + model.subclass_counts_.sum()
@@ -68,7 +68,7 @@ def variances_of(model: Verifier) -> Array:
 
 
 def sets_of(trials: ArrayLike, n_rows: int) -> tuple[Ints, int]:
-    """Return the number of each row's trial in ``np.unique(trials)``, and the number of trials."""
+    """Return the index of each row's trial in ``np.unique(trials)``, and the number of trials."""
     ids = np.asarray(trials)
     check_length("trials", ids, n_rows)
     if ids.dtype.kind == "f" and np.isnan(ids).any():
@@ -99,7 +99,7 @@ def narrowed(values: Floats, dtype: np.dtype[np.floating]) -> Floats:
 
 
 def too_large(z: Floats, start: int = 0) -> ValueError:
-    """Make the error for overflowing coordinates z, which begin at row `start` of X."""
+    """Return the error for coordinates that overflow; row 0 of `z` is row `start` of X."""
     row = start + int(np.flatnonzero(~np.isfinite(z).all(axis=1))[0])
     return ValueError(f"row {row} of X is too large to project; bring X to the fitted scale")
 

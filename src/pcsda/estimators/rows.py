@@ -43,7 +43,7 @@ class TrainingRows:
     weights : array of shape (N,) or None
     seed : int
     together : array of shape (N,) or None
-        Number of the group that each row is left out with.
+        A number for each row; rows with the same number are left out together.
     kernel : Kernel or None
     hidden : Hidden or None
         The unchecked negatives, if positives may be hidden among the negatives.
@@ -81,19 +81,25 @@ class TrainingRows:
         )
 
     def rows(self, chosen: Kept, among: Kept) -> Any:
-        """Return rows of X; with a precomputed kernel, only their values with the rows `among`."""
+        """Return the chosen rows of X.
+
+        With a precomputed kernel, return only their kernel values with the rows `among`.
+        """
         pairwise = self.kernel is not None and self.kernel.metric == "precomputed"
         if not pairwise or isinstance(chosen, slice) or isinstance(among, slice):
             return self.X[chosen]
         return self.X[np.ix_(chosen, among)]
 
     def matrix(self, rows: Ints) -> Any:
-        """Return what a factorisation of some rows needs: the rows, or their kernel matrix."""
+        """Return the matrix to factorise: the given rows or, with a kernel, their kernel matrix."""
         own = self.rows(rows, rows)
         return own if self.kernel is None else training_matrix(self.kernel, own)
 
     def values(self, chosen: Kept, among: Kept = slice(None)) -> Any:
-        """Return what a model fitted on `among` scores: rows, or kernel values with `among`."""
+        """Return the chosen rows in the form that a model fitted on the rows `among` can score.
+
+        With a kernel, these are the kernel values of the chosen rows with the rows `among`.
+        """
         rows = self.rows(chosen, among)
         return rows if self.kernel is None else self.kernel(rows, self.X[among])
 

@@ -78,7 +78,7 @@ class RowSample:
         return None if np.all(self.weights == 1) else self.weights
 
     def stands_for(self, counts: Array) -> Array:
-        """Return how many rows each kept row represents, given each group's total weight."""
+        """Return how many rows each kept row represents; `counts` has each group's total weight."""
         kept = np.bincount(self.groups, self.weights, minlength=len(counts))
         return (counts / np.where(kept > 0, kept, 1.0))[self.groups]
 
@@ -110,15 +110,19 @@ class RowSample:
         return replace(self, groups=places[self.groups], limits=limits, n_rows=n_rows)
 
     def first_draw(self, most: int, seed: int) -> Ints | None:
-        """Return the rows that `fit` would leave out, if no row was dropped yet; None means all."""
+        """Return the numbers of the rows that `fit` would leave out; None means all rows.
+
+        The sample must not have dropped any row yet.
+        """
         rng = np.random.default_rng(seed)
         return sample_rows(self.groups, most, rng, self.given_weights).rows
 
     def drawn(self, rows: Ints, rng: np.random.Generator) -> RowSample:
-        """Keep only `rows`, drawn at random from each group, of a sample that dropped no row yet.
+        """Return a sample of only `rows`, which were drawn at random from each group.
 
-        The rows get new keys, as if their keys had selected them: the m smallest of n uniform
-        numbers are uniform below the next smallest, which has the distribution Beta(m + 1, n - m).
+        This sample must not have dropped any row yet. The rows get new keys, as if their keys had
+        selected them: the m smallest of n uniform numbers are uniform below the next smallest,
+        which has the distribution Beta(m + 1, n - m).
         """
         kept = np.bincount(self.groups[rows], minlength=len(self.limits))
         fewer = kept < self.n_rows
@@ -129,7 +133,10 @@ class RowSample:
         return replace(sample, keys=keys, limits=limits)
 
     def thinned(self, most: int) -> RowSample:
-        """Keep about `most` positives and `most` negatives, with subclasses in proportion."""
+        """Return a sample of about `most` positives and `most` negatives.
+
+        The subclasses keep their proportions.
+        """
         limits = self.limits.copy()
         for part in (slice(0, 1), slice(1, None)):
             share = min(1.0, most / max(int(self.n_rows[part].sum()), 1))

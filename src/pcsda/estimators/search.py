@@ -43,8 +43,9 @@ class PCSDACV(
 
     If you give no values for K, d, ridge or bandwidth, the search takes two steps. The first tries
     ridges and bandwidths with the estimator's own K and d; the second tries K and d with the best
-    ridge and bandwidth. With ``cv="auto"`` and without `groups`, it uses a sample of at most 500
-    positives and 1000 negatives (150 and 450 in folds). The chosen setting is fitted on all rows.
+    ridge and bandwidth. With ``cv="auto"`` and without `groups`, both steps use a sample of at most
+    500 positives and 1000 negatives (150 and 450 in folds). The chosen setting is fitted on all
+    rows.
     If you give any values, every combination is scored on all rows.
 
     Parameters
@@ -67,21 +68,21 @@ class PCSDACV(
         "leave-one-out" keeps the clustering and the map fixed. "auto" means "leave-one-out" if this
         is unbiased: with at least 30 positives (200 if the pipeline has a NystroemMap) and at least
         50 negatives per subclass at the largest K. Otherwise, "auto" means 5 folds, each with its
-        own clustering and map. Folds cost five times as much, and more in a bank, because they
-        share no factorisation.
+        own clustering and map. Folds cost five times as much, and even more in a bank, because
+        labels then share no factorisation.
     scoring : {"neg_log_loss", "average_precision", "f1", "eer"} or callable, default="neg_log_loss"
         The score to maximise. A callable takes labels (1 for the class of interest) and decision
         values; :func:`pcsda.metrics.make_detection_scorer` makes one from a metric.
     stay : float, default=2.0
-        How clearly a setting must be better than the estimator's own: by more than this many
-        standard errors of the mean paired difference. Among such settings, the one with the largest
-        margin is chosen; if there are none, the estimator's own setting is kept, because the best
-        of many is partly luck. 0 turns this rule off, and so does a grid without the estimator's
+        A setting must beat the estimator's own setting by more than this many standard errors of
+        the mean paired difference. Among such settings, the one with the largest margin is chosen.
+        If there are none, the estimator's own setting is kept, because the best of many settings
+        owes something to luck. 0 turns this rule off, and so does a grid without the estimator's
         own setting.
     slack : float, default=0.5
-        If `stay` is off, settings whose score is within this many standard errors of the best count
-        as equal. Among them, those with the largest ridge win, and of these the one with the best
-        score. 0 always takes the best score.
+        If the rule of `stay` is off, settings whose score is within this many standard errors of
+        the best count as equal. Of the equal settings with the largest ridge, the one with the best
+        score is chosen. 0 always takes the best score.
     n_jobs : int or None, default=None
         Number of parallel jobs, as in joblib. It does not affect the result.
     verbose : bool, default=False

@@ -83,7 +83,7 @@ class Choice:
     cell : Cell
         The chosen setting.
     index : int
-        Its number in the grid.
+        Position of the chosen setting in `results` and `scores`.
     results : dict of arrays
         Like `cv_results_` in scikit-learn's searches.
     scores : array of shape (n_settings, n_samples)
@@ -109,7 +109,8 @@ class Scored:
     scores : array of shape (n_settings, n_rows)
         Left-out decision values.
     units : array of shape (n_settings, n_units)
-        Scores of single rows, or of parts of the rows, compared in pairs between settings.
+        Scores of single rows, or of parts of the rows. Settings are compared by the differences of
+        their scores on the same rows or parts.
     mean : array of shape (n_settings,)
         Score of each setting; minus infinity if it could not be fitted.
     """
@@ -125,7 +126,7 @@ class Scored:
         return self.mean > -np.inf
 
     def joined(self, other: Scored) -> Scored:
-        """Return these settings together with others scored on the same rows."""
+        """Return these settings followed by the settings in `other`, scored on the same rows."""
         names = ("scores", "units", "mean")
         arrays = (np.concatenate([getattr(one, name) for one in (self, other)]) for name in names)
         return Scored(self.cells + other.cells, *arrays)
@@ -134,10 +135,11 @@ class Scored:
 def choose_setting(
     search: PCSDACV, data: Data, make_rows: MakeRows = grid_rows, standard: bool | None = None
 ) -> Choice:
-    """Score the settings and choose one; `make_rows` may return rows that are already factorised.
+    """Score the settings of a search and choose one.
 
     A `standard` search, for which the user gave no values, tries ridges and bandwidths first, then
-    K and d with the best of them. If there are many rows, it uses a sample.
+    K and d with the best ridge and bandwidth. If there are many rows, it uses a sample. `make_rows`
+    prepares the rows of a fold, and may return rows that are already factorised.
     """
     if data.subclass_labels is not None:
         given_labels(data.subclass_labels, data.positive)  # also checks the rows of weight zero
@@ -191,7 +193,7 @@ def is_light_last(X: Floats) -> bool:
 def _in_two_steps(
     score: Callable[[list[Cell]], Scored], grid: list[Cell], own: Cell | None
 ) -> Scored:
-    """Score ridges and bandwidths with the estimator's K and d, then K and d with the best."""
+    """Score ridges and bandwidths at the estimator's K and d, then K and d at the best of them."""
     assert own is not None
     first = [cell for cell in grid if cell.size == own.size]
     rest = [cell for cell in grid if cell.size != own.size]
@@ -203,7 +205,11 @@ def _in_two_steps(
 
 
 def _some_rows(search: PCSDACV, data: Data, most: tuple[int, int]) -> Ints:
-    """Return the rows for a search: a sample from each class, or all rows if `cv` is given."""
+    """Return the numbers of the rows that a search uses: a sample from each class, or all rows.
+
+    A search with given `cv` or groups uses all rows. `most` is the largest number of positives and
+    of negatives in a sample.
+    """
     if search.cv != "auto" or data.together is not None:
         return np.arange(len(data.X))
     rng = np.random.default_rng(draw_seed(final_of(template_of(search)).random_state))
@@ -281,7 +287,8 @@ def _are_splits(cv: object) -> TypeGuard[Sequence[tuple[Any, Any]]]:
 def _settled_cv(search: PCSDACV, data: Data, grid: list[Cell], weights: Array | None) -> Any:
     """Turn `cv` into "leave-one-out", a number of folds or a splitter.
 
-    Given splits number all rows, while `data` has only those with positive `weights`.
+    `weights` are the weights of all rows. Splits given by the user number all rows, while `data`
+    has only the rows with positive weight.
     """
     if _are_splits(search.cv):
         return GivenSplits(search.cv, np.ones(len(data.X)) if weights is None else weights)
@@ -298,7 +305,10 @@ def _settled_cv(search: PCSDACV, data: Data, grid: list[Cell], weights: Array | 
 
 
 def _splits(cv: Any, search: PCSDACV, data: Data) -> tuple[Splits, Ints]:
-    """Return the folds, or for leave-one-out the parts of the rows, and the part of each row."""
+    """Return the folds, and the number of the fold that each row is in.
+
+    For leave-one-out, the folds only divide the rows into parts that are scored separately.
+    """
     positive, splitter = data.positive, cv
     seed = draw_seed(final_of(template_of(search)).random_state)
     few = int(min(positive.sum(), (~positive).sum()))
@@ -327,7 +337,10 @@ def _splits(cv: Any, search: PCSDACV, data: Data) -> tuple[Splits, Ints]:
 
 
 def _check_split(part: int, train: Mask, test: Mask, scoring: str | Callable[..., float]) -> None:
-    """Reject a fold without a class that its training or its score needs."""
+    """Reject a fold whose training rows are all of one class, or whose test rows have no score.
+
+    Only the log-loss can score test rows that are all of one class.
+    """
     if train.all() or not train.any():
         raise ValueError(
             f"fold {part} leaves only one class to train on; use fewer folds, or several groups "
@@ -372,7 +385,7 @@ def _left_out(
 
 
 def _best(search: PCSDACV, found: Scored, own: Cell | None, weights: Array | None) -> int:
-    """Return the index of the chosen setting, one of those that could be fitted."""
+    """Return the index of the chosen setting. Settings that could not be fitted are not chosen."""
     best, usable = int(found.mean.argmax()), found.usable
     at = found.cells.index(own) if own in found.cells else None
     if at is not None and usable[at] and search.stay > 0:
@@ -413,7 +426,7 @@ def _column(values: list[Any]) -> Any:
 def _unit_scores(
     scoring: str | Callable[..., float], scores: Array, data: Data, parts: Ints
 ) -> Array:
-    """Score each row (log-loss) or each part of the rows, for paired comparison."""
+    """Return the score of each row (log-loss) or of each part of the rows, for all settings."""
     if scoring == "neg_log_loss":
         return _row_scores(data.positive, scores)
     columns = [
@@ -424,7 +437,7 @@ def _unit_scores(
 
 
 def _metric(scoring: str | Callable[..., float], positive: Mask, scores: Array) -> float:
-    """Score decision values; larger is better."""
+    """Return the score of decision values, where larger is better; NaN if a value is missing."""
     if not np.isfinite(scores).all():
         return float("nan")
     if callable(scoring):
@@ -445,13 +458,13 @@ def _row_scores(positive: Mask, scores: Array) -> Array:
 
 
 def _gains(units: Array, other: int, weights: Array | None) -> tuple[Array, Array]:
-    """Return each setting's mean gain over setting `other`, and its standard error."""
+    """Return each setting's mean gain over setting `other`, and the standard error of the gain."""
     gain = units - units[other]
     return _average(gain, weights), gain.std(axis=1, ddof=1) / np.sqrt(gain.shape[1])
 
 
 def _average(units: Array, weights: Array | None) -> Array:
-    """Average scores over rows, with their weights, or over parts."""
+    """Return the mean score of each setting over rows, with weights, or over parts of the rows."""
     if weights is not None and units.shape[1] == len(weights):
         mean: Array = units @ weights / weights.sum()
         return mean

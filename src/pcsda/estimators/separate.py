@@ -51,21 +51,23 @@ EVERY = 5
 
 @dataclass(eq=False)
 class SeparateLabels:
-    """Models of labels that share one factorisation if possible, otherwise fitted separately.
+    """The labels of a bank, each with its own calibration.
+
+    The labels share one factorisation if possible. Otherwise, each label is fitted separately.
 
     Attributes
     ----------
     settings : Settings
     rows : BankRows
     ridge : float or None
-        The absolute ridge, if known.
+        The absolute ridge; None if it is not settled yet, or if labels share no ridge.
     kernel : Kernel or None
     models : list of estimators
     factor : SharedFactor or None
     matrix : array of shape (N, N) or None
         Kernel values, kept for k-means in feature space.
     origin : SeparateLabels or None
-        The labels before rows were added or removed.
+        The labels before rows were added or removed. Their scores of strangers still apply.
     """
 
     settings: Settings
@@ -79,7 +81,10 @@ class SeparateLabels:
 
     @cached_property
     def door(self) -> Door:
-        """Scores of each label as a stranger; they take more fits, so only when first needed."""
+        """Scores of each label as a stranger.
+
+        They are computed when they are first needed, because they take more fits.
+        """
         if self.origin is not None:
             return self.origin.door
         count = len(self.models)
@@ -98,7 +103,10 @@ class SeparateLabels:
         return Door(best, self.rows.labels[gone], own, n_met)
 
     def _without(self, away: Mask) -> tuple[Array, Ints]:
-        """Fit a bank without some labels; return their rows' best scores in it, and the rows."""
+        """Fit a bank without the labels marked in `away`.
+
+        Return the best score of each row of these labels in that bank, and the numbers of the rows.
+        """
         out = np.isin(self.rows.labels, np.flatnonzero(away))
         kept, gone = np.flatnonzero(~out), np.flatnonzero(out)
         searched = isinstance(self.settings.template, PCSDACV) and not self.settings.given
@@ -108,7 +116,10 @@ class SeparateLabels:
         return self._refitted(kept, gone, number).max(axis=1), gone
 
     def _refitted(self, kept: Ints, gone: Ints, number: Ints) -> Array:
-        """Fit a bank to some rows, with new label numbers; return the scores of other rows."""
+        """Fit a bank to the rows `kept`, and return its scores for the rows `gone`.
+
+        ``number[i]`` is the number of label i in this bank; the last entry is for the background.
+        """
         rows = self.rows.kept(np.isin(np.arange(len(self.rows.X)), kept))
         pairwise = get_tags(self.settings.template).input_tags.pairwise
         if pairwise:
@@ -125,8 +136,8 @@ class SeparateLabels:
     def _own_refitted(self) -> Array:
         """Fit a bank without some rows of each label; return their scores for their own labels.
 
-        Without such scores, a bank could not warn that it names hardly anybody. A search is not
-        repeated, because that would take as long as the first; it returns no scores.
+        Without such scores, a bank could not warn that it names hardly any row. If the estimator is
+        a search, there are no such scores, because another search would take as long as the first.
         """
         labels, searched = self.rows.labels, isinstance(self.settings.template, PCSDACV)
         counts = np.bincount(labels[labels >= 0])
@@ -148,7 +159,10 @@ class SeparateLabels:
         return own
 
     def _as_found(self, labels: Ints, kept: Ints, strangers: Floats) -> Array:
-        """Fit labels to some rows with the settings found before; return strangers' best scores."""
+        """Fit labels to the rows `kept`, with the settings that the searches of the bank chose.
+
+        Return the best score of each row of `strangers`.
+        """
         best = np.full(len(strangers), -np.inf)
         for label in labels.tolist():  # another search would take as long as the first
             model = clone(self.models[label].best_estimator_)
@@ -186,11 +200,11 @@ class SeparateLabels:
         return np.column_stack(columns)
 
     def priors(self) -> Array:
-        """Return the prior probabilities of the rest and of each label, shape (C, 2)."""
+        """Return the prior probabilities of each label's negatives and positives, shape (C, 2)."""
         return np.array([unwrap(model).model.class_prior_ for model in self.models])
 
     def changed(self, change: Change) -> SeparateLabels:
-        """Return the labels after a change of rows; only the touched label is fitted again."""
+        """Return the labels after a change of rows. Only ``change.touched`` is fitted again."""
         touched, places = change.touched, change.places
         models = [self.models[old or 0] for old in places]
         known = self.ridge, self.kernel, models, self._updated_factor(change)
@@ -207,7 +221,7 @@ class SeparateLabels:
 
     @property
     def sharing(self) -> Sharing | None:
-        """How the models share a factorisation; None if they do not."""
+        """The kind of factorisation that the models share; None if they share none."""
         return sharing_of(self.settings.template, self.rows.X.shape)
 
     def fit(self, chosen: range | list[int]) -> list[Any]:
@@ -249,7 +263,7 @@ class SeparateLabels:
         return fit
 
     def _factorise(self) -> None:
-        """Factorise the rows; a ridge and a kernel from an earlier fit stay the same."""
+        """Factorise the rows, with the ridge and the kernel of an earlier fit if there was one."""
         template, X = self.settings.template, self.rows.X
         known = None if self.ridge is None else [self.ridge]
         if self.sharing == "linear":
@@ -267,7 +281,7 @@ class SeparateLabels:
         self.ridge = self.factor.ridge
 
     def _separate(self, label: int) -> Any:
-        """Fit one label separately."""
+        """Fit the estimator of one label by itself, without a shared factorisation."""
         model, rows = clone(self.settings.template), self.rows
         known: dict[str, Any] = {} if rows.together is None else {"groups": rows.together}
         searched = isinstance(model, PCSDACV) and not self.settings.given  # it chooses K itself
@@ -279,12 +293,15 @@ class SeparateLabels:
 
     @property
     def _in_features(self) -> bool:
-        """Whether each label has its own k-means in a kernel's feature space."""
+        """Whether k-means is run for each label separately, in a kernel's feature space."""
         own = self.settings.own_clusters and self.sharing == "kernel"
         return own and in_features(self.settings.template)
 
     def own_groups(self, label: int) -> Ints:
-        """Divide a label's negatives by its own k-means, started from the shared clusters."""
+        """Return the group of each row for one label: 0 for its own rows, else the subclass.
+
+        K-means on the label's negatives starts from the shared clusters.
+        """
         groups = np.zeros(len(self.rows.labels), dtype=np.intp)
         rows = np.flatnonzero(self.rows.labels != label)
         start = np.unique(self.rows.clusters[rows], return_inverse=True)[1]
@@ -297,7 +314,7 @@ class SeparateLabels:
         return groups
 
     def _updated_factor(self, change: Change) -> SharedFactor | None:
-        """Update the factorisation for changed rows; return None if that would lose digits."""
+        """Return the factorisation updated for changed rows; None if it must be computed anew."""
         factor, X = self.factor, change.rows.X
         # The kernel matrix, or the origin of feature space, would have to change as well.
         if factor is None or self._in_features or getattr(factor, "moved", None) is not None:

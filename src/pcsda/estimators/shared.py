@@ -1,4 +1,4 @@
-"""Models of many labels that share one factorisation: how they are completed and chosen."""
+"""Models of many labels that share one factorisation: clusters, settings and fitted estimators."""
 
 from __future__ import annotations
 
@@ -49,7 +49,10 @@ Sharing = Literal["linear", "kernel", "search"]
 def completed(
     model: PCSDA | KernelPCSDA, subspace: Subspace, data: TrainingRows
 ) -> PCSDA | KernelPCSDA:
-    """Turn a solved label into a fitted estimator that refers to the rows without copying them."""
+    """Turn the subspace of one label into a fitted estimator.
+
+    A kernel estimator refers to the rows without copying them.
+    """
     X, groups = data.X, data.groups
     model.classes_ = np.array([False, True])
     model.n_features_in_ = X.shape[1]
@@ -71,7 +74,7 @@ def completed(
 
 
 def sharing_of(template: BaseEstimator, shape: tuple[int, ...]) -> Sharing | None:
-    """Return how the models of all labels share a factorisation, or None if they cannot."""
+    """Return the kind of factorisation that the models of all labels share; None if they cannot."""
     if is_contaminated(template):  # hidden rows of one label are not those of another
         return None
     if isinstance(template, PCSDACV):
@@ -93,14 +96,18 @@ def sharing_of(template: BaseEstimator, shape: tuple[int, ...]) -> Sharing | Non
 
 
 def given_clusters(labels: Any, n_rows: int) -> Ints:
-    """Convert the given clusters of all rows to numbers."""
+    """Return the cluster number of each row, from the cluster labels that the user gave."""
     if len(labels) != n_rows:
         raise ValueError(f"subclass_labels has {len(labels)} entries but X has {n_rows} rows")
     return different_subclasses(given_labels(labels, np.zeros(n_rows, dtype=bool)))[1]
 
 
 def cluster_rows(template: BaseEstimator, X: Floats, count: int | None, seed: int) -> Ints:
-    """Cluster all rows into `count` clusters, or into as many as the estimator requires."""
+    """Return the cluster of each row, for `count` clusters.
+
+    A `count` of None means the estimator's `n_subclasses`. If the estimator's `subclasses` is a
+    clusterer, the clusterer decides the number.
+    """
     if isinstance(template, PCSDACV):
         template = template_of(template)
     way = getattr(template, "subclasses", "kmeans")
@@ -154,7 +161,7 @@ class SharedSearch:
         return Data(*known, together=self.bank.together)
 
     def fit(self, label: int) -> PCSDACV:
-        """Choose the setting for one label and complete its model."""
+        """Choose the setting for one label, and return the search with the fitted estimator."""
         search: PCSDACV = clone(self.search)
         positive, X = self.bank.labels == label, self.bank.X
         search.classes_ = np.array([False, True])
@@ -196,7 +203,10 @@ class SharedSearch:
 
 
 def project_all(models_: list[Any], X: Any) -> Floats:
-    """Return the coordinates of rows under each model in turn, from a single matrix product."""
+    """Return the coordinates of rows under all models, joined as columns in the order of models.
+
+    Linear models share one matrix product. So do kernel models with the same kernel and rows.
+    """
     if isinstance(models_[0], PCSDA):
         components = np.vstack([model.components_ for model in models_])
         means = [model.positive_mean_ for model in models_]

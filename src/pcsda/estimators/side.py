@@ -27,7 +27,7 @@ FARTHEST_SINGLE = 1e3
 
 @dataclass(frozen=True)
 class LabelModel:
-    """What a bank stores of one fitted label.
+    """What a bank stores for one fitted label.
 
     Attributes
     ----------
@@ -40,9 +40,10 @@ class LabelModel:
     kept : array of shape (K',)
         Clusters that contain negatives for the label.
     counts : array of shape (K' + 1,)
+        Number of the label's own rows, then of its negatives in each cluster of `kept`.
     density : Mixture or Blend
     moved : array of shape (2,)
-        Log slope and offset, relative to the common values.
+        Log slope and offset of the label's calibration, relative to the common calibration.
     fresh : bool
         Whether the label was fitted to the bank's current rows.
     """
@@ -66,7 +67,7 @@ class LabelModel:
         space: Space,
         dtype: np.dtype[np.floating],
     ) -> LabelModel:
-        """Take from a solved label what scoring and later estimators need."""
+        """Keep what scoring and later estimators need of the solution for one label."""
         subspace = label.subspace
         assert subspace.means is not None
         axes = space.axes(subspace.coefficients)
@@ -95,7 +96,7 @@ class Projection:
     origin : array of shape (q,)
         Offset to subtract from projections of centred rows, or of kernel values.
     variances : array of shape (q,)
-        Variance of a label along each axis, the scale of rounding errors that do not matter.
+        Variance of a label along each axis. Rounding errors are compared with this variance.
     kernel : Kernel or None
     rows : array of shape (N, D) or None
         The rows with which kernel values are computed.
@@ -160,14 +161,17 @@ class SideBySide:
 
     @cached_property
     def panel(self) -> Panel:
-        """The densities of all labels, stacked."""
+        """The densities of all labels, stacked in arrays."""
         densities = [model.density for model in self.models]
         kept = [model.kept for model in self.models]
         return Panel.of(densities, kept, (self.n_clusters, self.width), self.pool.n_views)
 
     @cached_property
     def _project(self) -> Projection:
-        """Project onto the axes of all labels, rotated as in the panel and padded with zeros."""
+        """The projection onto the axes of all labels.
+
+        The axes are rotated as in the panel and padded with zeros.
+        """
         models, turn, precision = self.models, self.panel.turn, self.panel.precision
         centre = np.zeros(0)
         if self.kernel is None:
@@ -204,7 +208,7 @@ class SideBySide:
         return found
 
     def _views(self, z: Floats, limit: float) -> Array:
-        """Return views of coordinates, of which the largest is `limit`."""
+        """Return the views of coordinates; `limit` is the largest absolute coordinate."""
         if limit > FARTHEST**0.5:
             # As for a single model, the axes of the criterion determine what is far.
             back = np.linalg.pinv(self.panel.turn).swapaxes(1, 2)

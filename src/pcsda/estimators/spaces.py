@@ -18,7 +18,7 @@ SPAN_TOLERANCE = 1e-24
 
 
 class Space(Protocol):
-    """Features of the training rows, and how axes over the features apply to new rows."""
+    """Features of the training rows, and a map from axes over features to axes over new rows."""
 
     @property
     def features(self) -> Floats:
@@ -29,7 +29,10 @@ class Space(Protocol):
         """The kernel of a feature space; None in input space."""
 
     def axes(self, coefficients: Array) -> Array:
-        """Return axes that project rows, shape (d, D), or kernel values, shape (d, N)."""
+        """Turn coefficients of features into axes that project rows or kernel values.
+
+        The axes have shape (d, D) for rows of X, and (d, N) for kernel values.
+        """
 
     def mean(self, mean: Array) -> Array:
         """Map a mean of features to a point in input space."""
@@ -53,7 +56,7 @@ class PlainSpace:
 
 @dataclass(frozen=True)
 class SpanSpace:
-    """The span of rows with more columns than rows, in an orthonormal basis."""
+    """The span of the rows in an orthonormal basis, if there are more columns than rows."""
 
     features: Array
     origin: Array
@@ -100,5 +103,5 @@ class DualSpace:
         return dual
 
     def mean(self, mean: Array) -> Array:
-        """Return the mean in feature space, since input space has no such point."""
+        """Return the mean of features unchanged, because input space has no such point."""
         return mean

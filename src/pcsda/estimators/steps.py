@@ -1,4 +1,4 @@
-"""Steps of every fit: checks, the ridge, the rows to leave out, fitted attributes."""
+"""Steps of every fit: check input, settle the ridge, choose rows to leave out, store results."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def forget(model: BaseEstimator, *names: str) -> None:
 
 
 def axes_of(model: BaseEstimator) -> int | None:
-    """Return the number of axes that a model asks for; None means all."""
+    """Return the number of axes that a model's `n_components` requests; None means all axes."""
     asked: Any = model.n_components
     return MOST_AXES if isinstance(asked, str) else asked
 
@@ -71,12 +71,18 @@ def draw_seed(random_state: Seed) -> int:
 
 @lru_cache
 def _seed_of(number: int) -> int:
-    """Draw the seed from a number, with a cache, because making a generator takes time."""
+    """Return the seed for a whole number as `random_state`.
+
+    Results are cached, because making a generator takes time.
+    """
     return int(check_random_state(number).randint(2**31 - 1))
 
 
 def by_cholesky(model: BaseEstimator) -> bool:
-    """Return whether a model uses the default solver, whose factor serves any division of rows."""
+    """Return whether a model uses the default solver.
+
+    A factorisation for this solver can be used with any division of the rows into groups.
+    """
     pooled = getattr(model, "balance", None) == "pooled"
     return pooled and model.solver in ("auto", "cholesky")
 
@@ -117,7 +123,7 @@ def check_training(
     positive : boolean array of shape (n,)
     weights : array of shape (n,) or None
     together : array of shape (n,) or None
-        Number of the group that each row is left out with.
+        A number for each row; rows with the same number are left out together.
     seed : int
     """
     model.classes_, _, positive = validation.check_labels(y, model.pos_label)
@@ -198,13 +204,13 @@ def needs_rows(model: Verifier) -> bool:
 
 
 def check_copies(model: Verifier, data: TrainingRows) -> None:
-    """Warn of equal rows: if one is left out, its copies stay in the model."""
+    """Warn of equal rows if rows are left out one by one, because copies stay in the model."""
     if data.together is None and needs_rows(model):
         warn_of_copies(data.X, data.positive)
 
 
 def keep_decision(model: Verifier, fitted: Fitted) -> None:
-    """Store what decisions need, and delete what an earlier fit left."""
+    """Store the fitted attributes that decisions need, and delete those of an earlier fit."""
     subspace = fitted.subspace
     check_rank(model, subspace.rank)
     forget(model, *OF_ONE_FIT)
@@ -228,7 +234,7 @@ def keep_decision(model: Verifier, fitted: Fitted) -> None:
 
 
 def _keep_reference(model: Verifier, subspace: Subspace) -> None:
-    """Store CSDA's reference vector."""
+    """Store the reference vector of CSDA and its step from the positive mean."""
     model.reference_, model.reference_step_ = np.zeros(model.n_components_), 0.0
     if subspace.reference is not None:
         delta = subspace.projected.delta[0]
@@ -246,8 +252,9 @@ def keep_training(
 ) -> None:
     """Store the groups and left-out scores of the training rows.
 
-    `groups` covers only the `kept` rows. The other rows have weight zero: they belong to no group,
-    and the model scores them like new rows, in the form that `rows_of` returns.
+    `groups` covers only the `kept` rows, of `n_rows` in all. All other rows have weight zero. They
+    belong to no group, and the model scores them like new rows. `rows_of` takes the numbers of
+    these rows and returns the rows, or their kernel values for a kernel model.
     """
     model.partition_ = np.full(n_rows, -1, dtype=np.intp)
     model.partition_[kept] = groups

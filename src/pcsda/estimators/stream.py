@@ -1,4 +1,4 @@
-"""How `partial_fit` learns: it merges statistics, samples rows, and fits a model if it can."""
+"""The steps of `partial_fit`: merge statistics, sample rows, and fit a model if rows suffice."""
 
 from __future__ import annotations
 
@@ -46,13 +46,16 @@ _STREAM = (
     *("scatter_", "sample_", "seed_", "n_samples_seen_"),
     *("_subclasses", "_labelled", "_waiting", "_lacks"),
 )
-# Rows of each class kept for folds, if the model has no parameter for it.
+# Number of rows of each class kept for folds, if the model has no `calibration_rows`.
 CALIBRATION_ROWS = 5000
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def available_where(check: Callable[[Any], bool]) -> Callable[[Method], Method]:
-    """Hide a method if `check` raises an AttributeError; this is `available_if` with types."""
+    """Return a decorator that hides a method if `check` raises an AttributeError.
+
+    The decorator is scikit-learn's `available_if`, with type annotations.
+    """
     decorator: Callable[[Method], Method] = available_if(check)
     return decorator
 
@@ -60,7 +63,10 @@ def available_where(check: Callable[[Any], bool]) -> Callable[[Method], Method]:
 def check_rows(
     model: Verifier, X: MatrixLike, y: ArrayLike, *, reset: bool = True, finite: bool = True
 ) -> Any:
-    """Check rows and labels for a fit."""
+    """Check the rows and labels of a fit, and return them as arrays.
+
+    With ``finite=False``, NaN and infinity are not looked for.
+    """
     validation.refuse_dask(X, y)
     return validate_data(
         model,
@@ -80,7 +86,7 @@ def fit_scatter(
     *,
     for_folds: bool = False,
 ) -> Fitted:
-    """Fit from statistics, with resubstituted covariances.
+    """Fit a model from the statistics of its groups, with resubstituted covariances.
 
     `held_out` returns the scores that calibrate the model; without it, there is no calibration. Set
     `for_folds` for the model of a fold, whose scores calibrate another model.
@@ -102,10 +108,10 @@ def fit_left_out(
     stands_for: Array | None,
     held_out: HeldOut,
 ) -> Fitted:
-    """Fit from statistics, leaving out some of the rows behind them.
+    """Fit a model from the statistics of all rows, and leave out each row in `data`.
 
-    `stands_for` is the number of rows that each left-out row represents. `held_out` returns scores
-    for the calibration if no row can be left out.
+    `stands_for` is the number of rows that each left-out row represents; None means that `data` has
+    all rows. `held_out` returns scores for the calibration if no row can be left out.
     """
     subspace, projection, ridge = scatter_subspace(
         scatter, scatter_solver(model), model.regularization_, axes_of(model)
@@ -136,7 +142,10 @@ def forget_stream(model: Verifier) -> None:
 def check_batch(
     model: Verifier, X: Any, y: ArrayLike, classes: Any, sample_weight: ArrayLike | None
 ) -> tuple[Floats, Mask, Array | None]:
-    """Check a batch given to `partial_fit`, and determine the classes on the first call."""
+    """Check a batch given to `partial_fit`; the first call also stores the classes.
+
+    Return the rows, the mask of positives and the weights.
+    """
     first = not hasattr(model, "scatter_")
     if first and hasattr(model, "density_"):
         raise ValueError(
@@ -163,7 +172,10 @@ def check_batch(
 
 
 def begin_batch(model: Verifier, n_rows: int) -> Ints:
-    """Number the rows of a batch among all rows so far; the first batch draws the seed."""
+    """Return the position of each row of a batch among all rows so far.
+
+    The first batch also draws the seed.
+    """
     if "seed_" not in model.__dict__:
         model.seed_, model.n_samples_seen_ = draw_seed(model.random_state), 0
     start, model.n_samples_seen_ = model.n_samples_seen_, model.n_samples_seen_ + n_rows
@@ -178,7 +190,7 @@ def merge_batch(
     numbers: Ints,
     n_groups: int,
 ) -> None:
-    """Merge a batch's statistics into the model's, and its rows into the sample."""
+    """Merge the statistics of a batch into those of the model, and its rows into the sample."""
     batch = GroupScatter.from_samples(X, groups, n_groups, weights)
     first = not hasattr(model, "scatter_")
     model.scatter_ = batch if first else model.scatter_.merge(batch)
@@ -191,7 +203,7 @@ def merge_batch(
 
 
 def renumber(model: Verifier, places: Ints, n_groups: int) -> None:
-    """Renumber the groups collected so far: group g becomes ``places[g]`` of `n_groups`."""
+    """Renumber the groups of all batches so far: group g becomes ``places[g]`` of `n_groups`."""
     model.scatter_ = model.scatter_.renumbered(places, n_groups)
     if hasattr(model, "sample_"):
         model.sample_ = model.sample_.renumbered(places, n_groups)
@@ -206,8 +218,8 @@ def refit(
 ) -> None:
     """Fit the model to the collected batches; if they are not enough, store what is missing.
 
-    No number of batches can give more than `most` axes, by default one per feature. `lacks` says
-    what is missing if the statistics do not show it.
+    `most` is the largest number of axes that any number of batches could give, by default one per
+    feature. If `lacks` is given, it says what is missing, and no fit is tried.
     """
     check_rank(model, model.n_features_in_ if most is None else most)
     sample: RowSample | None = getattr(model, "sample_", None)
@@ -242,7 +254,10 @@ def refit(
 
 
 def _bounded(model: Verifier, sample: RowSample) -> tuple[RowSample, Ints | slice]:
-    """Keep `calibration_rows` rows per class; return the rows to fit on, and which were kept."""
+    """Reduce the model's sample to `calibration_rows` rows per class.
+
+    Return the sample to fit on, and which of its rows the model keeps.
+    """
     most = getattr(model, "calibration_rows", CALIBRATION_ROWS) or sys.maxsize
     if not sample.whole:
         model.sample_ = sample.thinned(most)

@@ -64,14 +64,17 @@ def linear_coordinates(model: Verifier, X: Any) -> Floats:
 
 
 def linear_map(model: Verifier) -> FeatureMap:
-    """Return a function that centres rows at the positive mean, and their projection."""
+    """Return a function that subtracts the positive mean from rows.
+
+    Also return the matrix and the origin that project the centred rows.
+    """
     mean = model.positive_mean_.astype(np.float64)
     matrix = np.ascontiguousarray(model.components_.T, dtype=np.float64)
     return lambda rows: rows - mean, matrix, np.zeros(model.n_components_)
 
 
 def keep_linear(model: Verifier, fitted: Fitted, dtype: DTypeLike) -> None:
-    """Store the fitted attributes that only linear models have, and those for decisions."""
+    """Store the attributes of a fitted linear model; `dtype` is that of the axes."""
     keep_decision(model, fitted)
     means = fitted.subspace.means
     assert means is not None
@@ -82,9 +85,9 @@ def keep_linear(model: Verifier, fitted: Fitted, dtype: DTypeLike) -> None:
 
 
 def fit_rows(model: Verifier, factorise: Factorise, data: TrainingRows) -> None:
-    """Fit a linear model to rows with known groups; rows of weight zero are ignored.
+    """Fit a linear model to rows with known groups, and store the fitted attributes.
 
-    `factorise` factorises rows with weights.
+    `factorise` factorises rows with weights. Rows of weight zero are ignored.
     """
     kept: Kept = slice(None)
     used = data
@@ -106,13 +109,16 @@ def fit_rows(model: Verifier, factorise: Factorise, data: TrainingRows) -> None:
 
 
 def learn_rows(model: Verifier, factorise: Factorise, data: TrainingRows) -> Fitted:
-    """Check and fit rows with positive weight, without changing the estimator."""
+    """Check rows with positive weight and fit a model to them, without changing the estimator."""
     with _checked(model, data):
         return learn(model, factorise, data, data.X if data.wide is None else data.wide)
 
 
 def learn(model: Verifier, factorise: Factorise, data: TrainingRows, matrix: Any) -> Fitted:
-    """Fit rows, or a kernel matrix, which is overwritten; all labels are taken as correct."""
+    """Fit a model to `matrix`, which holds rows or their kernel matrix.
+
+    All labels are taken as correct. A kernel matrix is overwritten.
+    """
     leave, rule = leave_sample(model, data), rule_of(model)
     factor = factorise(matrix, data.weights)
     held_out = held_out_scores(model, factorise, data, factor)
@@ -121,7 +127,10 @@ def learn(model: Verifier, factorise: Factorise, data: TrainingRows, matrix: Any
 
 @contextmanager
 def _checked(model: Verifier, data: TrainingRows) -> Iterator[None]:
-    """Check rows before a fit, use one BLAS thread for light work, and report NaN."""
+    """Check rows before a fit, and let a light fit use one BLAS thread.
+
+    If the fit fails because X has NaN or infinity, raise the error that says so.
+    """
     X, groups = data.X, data.groups
     if count_distinct(X, 2) < 2:
         raise no_spread()
@@ -153,7 +162,7 @@ def held_out_scores(
 ) -> HeldOut:
     """Return a function that scores rows in folds, for models that leave no rows out.
 
-    The factorisation of all rows, `whole`, may provide that of each fold.
+    `whole` is the factorisation of all rows, from which some solvers derive that of each fold.
     """
 
     def learn(train: Ints, labels: Ints) -> Callable[[Ints], Array]:
@@ -192,7 +201,10 @@ def with_products(model: PCSDA, data: TrainingRows) -> TrainingRows:
 
 
 def pcsda_factory(model: PCSDA, seed: int, *, together: bool = False) -> Factorise:
-    """Return a function that factorises rows for PCSDA; `together` lets groups be left out."""
+    """Return a function that factorises rows for PCSDA.
+
+    Set `together` if the rows of a group are to be left out together.
+    """
 
     def factorise(rows: MatrixLike, weights: Array | None) -> Factor:
         solver = model.solver

@@ -1,4 +1,4 @@
-"""What every class-specific model can do once fitted: project, score, decide, rank, explain."""
+"""The base class of class-specific models: fitted models project, score, rank and explain rows."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Verifier(
     contamination_: float
     contamination_interval_: tuple[float, float]
     responsibilities_: Array
-    # Only linear models; from `scatter_` on only after `partial_fit`.
+    # Only linear models. Attributes from `scatter_` on exist only after `partial_fit`.
     components_: Floats
     positive_mean_: Array
     subclass_means_: Floats
@@ -143,7 +143,10 @@ class Verifier(
 
     @abstractmethod
     def _map(self) -> FeatureMap:
-        """Return a function from rows to features, without checks, and the features' projection."""
+        """Return a function from rows to features, which makes no checks.
+
+        Also return the matrix and the origin that project the features.
+        """
 
     def _require_model(self) -> None:
         """Raise NotFittedError if there is no model; after `partial_fit`, say what is missing."""
@@ -327,9 +330,9 @@ class Verifier(
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
         by : {"likelihood", "distance"} or None, default=None
-            The log-likelihood ratio, or the paper's distance to the positive mean (in a mixture,
-            to the nearest mode's mean). None means the likelihood, or the distance if the model
-            follows the published rule or has no density.
+            "likelihood" ranks by the log-likelihood ratio. "distance" ranks by the paper's distance
+            to the positive mean (in a mixture, to the nearest mode's mean). None means "distance"
+            if the model follows the published rule or has no density, otherwise "likelihood".
 
         Returns
         -------
@@ -435,7 +438,10 @@ class Verifier(
         return attributed(self, X, z, found, self._coordinates)
 
     def _unseen(self, z: Array) -> Mask:
-        """Mark rows whose coordinates carry no information; a linear projection has none."""
+        """Return a mask of the rows whose coordinates carry no information; here, of no row.
+
+        Kernel models override this method.
+        """
         return np.zeros(len(z), dtype=bool)
 
     # Methods for names, thresholds, counts and calibration are in other modules.

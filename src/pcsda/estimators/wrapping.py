@@ -26,7 +26,10 @@ ROWS_BY_NAME = ("X", "strangers")
 
 
 def _last_has(name: str) -> Callable[[VerifierMethods], bool]:
-    """Make a check that the last model has a method; if not, its AttributeError says why."""
+    """Return a function that checks whether the last model has the method `name`.
+
+    If the model does not have it, the function raises an AttributeError that says why.
+    """
 
     def has(self: VerifierMethods) -> bool:
         model = unwrap(self).model
@@ -43,7 +46,10 @@ class VerifierMethods:
     """
 
     def _unwrapped(self) -> Unwrapped:
-        """Return the last model and the steps before it; a search must have been fitted."""
+        """Return the last model and the steps before it.
+
+        Raise a NotFittedError for a search that is not fitted.
+        """
         inside = unwrap(self)
         if inside.model is self:
             check_is_fitted(self, "best_estimator_")
@@ -108,7 +114,7 @@ class VerifierMethods:
         return replace(explanation, names=explanation.names or self._names_before(explanation))
 
     def _names_before(self, explanation: Explanation) -> tuple[str, ...] | None:
-        """Return the column names that reach the last step, if earlier steps provide them."""
+        """Return the names of the columns that reach the last step; None if they are unknown."""
         names: Any = None
         try:
             for step in self._unwrapped().before:
