@@ -412,7 +412,8 @@ class _Fit:
 def _joined(samples: Samples) -> tuple[list[NDArray[Any]], Mask, Array]:
     """Join the samples of positives and negatives.
 
-    Return the columns, which rows are positive, and how many rows each sampled row represents.
+    Return the columns, a mask of the positive rows, and the number of rows that each sampled row
+    represents.
     """
     columns = [np.concatenate(both) for both in zip(*(s.columns for s in samples), strict=True)]
     sizes = [len(sample.keys) for sample in samples]

@@ -146,10 +146,10 @@ def fit_shares(scores: Scores, share: float | None = None) -> Shares:
 
 
 def _expected(losses: Array) -> float:
-    """Return the posterior mean of the share by the trapezoidal rule, given the losses at `SHARES`.
+    """Return the posterior mean of the share of hidden positives, given the losses at `SHARES`.
 
-    The mean is used because, with few positives, nearly every share is possible, and the most
-    likely share may be 0 or the largest value.
+    The trapezoidal rule computes it. The mean is used because, with few positives, nearly every
+    share is possible, and the most likely share may be 0 or the largest of `SHARES`.
     """
     total = losses + SHARES / SHARE_SCALE
     likely = np.exp(total.min() - total)

@@ -434,7 +434,7 @@ def feature_factor(matrix: Array, tol: float) -> tuple[Array, Ints, Array, float
     -------
     features : array of shape (N, rank)
     pivots : array of shape (rank,)
-        Numbers of the pivot rows.
+        Indices of the pivot rows.
     factor : array of shape (rank, rank)
         Features of the pivot rows, lower triangular.
     floor : float

@@ -85,7 +85,7 @@ class _Problem:
 
     @cached_property
     def turn(self) -> Array:
-        """Vector whose product with slopes and level is the offset, in units of OFFSET_SPREAD."""
+        """The vector whose dot product with (slopes, level) is the offset over OFFSET_SPREAD."""
         return np.append(-self.centre, 1.0) / OFFSET_SPREAD
 
     def thinned(self) -> _Problem:

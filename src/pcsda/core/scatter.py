@@ -177,7 +177,7 @@ class GroupScatter:
 
     @property
     def within_freedom(self) -> float:
-        """N_n - K, the divisor of eq. (Phi_w)."""
+        """The number of negatives minus the number of subclasses; it divides in eq. (Phi_w)."""
         return max(self.n_negative - self.n_subclasses, 0.0)
 
     @property

@@ -184,11 +184,11 @@ class BankScores:
 
         Notes
         -----
-        If clusters have fewer than 50 rows or 10 labels on average, labels are left out in folds,
-        and each fold has its own clusters. Otherwise labels are left out one by one, in closed
-        form. Labels that are calibrated separately are always left out in folds, when the threshold
-        is first needed; this takes a few times as long as the fit. The best of many scores is
-        higher than the best of few, so the threshold changes when labels are added or removed.
+        If the bank's clusters have fewer than 50 rows or 10 labels on average, labels are left out
+        in folds, and each fold is clustered anew. Otherwise labels are left out one by one, in
+        closed form. Labels that are calibrated separately are always left out in folds. This
+        happens when a threshold is first needed, and takes a few times as long as the fit. The best
+        of many scores is higher than the best of few, so the threshold changes when labels are added or removed.
 
         Examples
         --------

@@ -310,7 +310,7 @@ class KindredLabels:
         return np.array([validation.check_priors(priors, own) for own in both])
 
     def build(self, rows: BankRows, place: int) -> Any:
-        """Build the estimator of label number `place`.
+        """Build the estimator for the label at index `place`.
 
         If the bank scales rows to unit length, return a pipeline that scales rows and ends in the
         estimator.

@@ -99,7 +99,7 @@ class PooledLabels:
         return self.side.kernel
 
     def build(self, rows: BankRows, place: int) -> Any:
-        """Build the estimator of label number `place`."""
+        """Build the estimator for the label at index `place`."""
         side, label = self.side, self.side.models[place]
 
         def views(solved: SolvedLabel) -> Array:
