@@ -188,7 +188,8 @@ class BankScores:
         in folds, and each fold is clustered anew. Otherwise labels are left out one by one, in
         closed form. Labels that are calibrated separately are always left out in folds. This
         happens when a threshold is first needed, and takes a few times as long as the fit. The best
-        of many scores is higher than the best of few, so the threshold changes when labels are added or removed.
+        of many scores is higher than the best of few, so the threshold changes when labels are
+        added or removed.
 
         Examples
         --------
