@@ -116,7 +116,7 @@ def test_a_bank_makes_enough_subclasses_although_a_label_fills_one():
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(10), 3)
     X = rng.standard_normal((10, 20))[y] + 0.5 * rng.standard_normal((30, 20))
-    for seed in range(40):
+    for seed in (0, 5, 35):  # with the last two, a label fills one of two clusters
         bank = VerifierBank(PCSDA(n_components=2, random_state=seed)).fit(X, y)
         assert np.isfinite(bank.log_likelihood_ratio(X)).all()
 

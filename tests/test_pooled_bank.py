@@ -612,7 +612,11 @@ def test_models_are_a_read_only_mapping(crowd):
         bank.models_[3] = None
 
 
-@pytest.mark.parametrize("template", [PCSDA(random_state=0), KernelPCSDA(random_state=0)], ids=str)
+@pytest.mark.parametrize(
+    "template",
+    [PCSDA(random_state=0), pytest.param(KernelPCSDA(random_state=0), marks=pytest.mark.more)],
+    ids=str,
+)
 def test_a_label_is_counted_against_the_other_labels(template, tmp_path):
     errors = []
     for seed in range(2):
@@ -677,8 +681,8 @@ def test_a_refresh_chooses_again_what_labels_share_once_the_rows_have_doubled(ro
     "template",
     [
         make_pipeline(StandardScaler(), PCSDA(random_state=0)),
-        MixtureVerifier(PCSDA(random_state=0)),
-        PCSDACV(PCSDA(random_state=0)),
+        pytest.param(MixtureVerifier(PCSDA(random_state=0)), marks=pytest.mark.more),
+        pytest.param(PCSDACV(PCSDA(random_state=0)), marks=pytest.mark.more),
     ],
     ids=lambda template: type(template).__name__,
 )
