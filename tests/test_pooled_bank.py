@@ -636,7 +636,11 @@ def test_a_label_is_counted_against_the_other_labels(template, tmp_path):
     assert not np.allclose(model.log_likelihood_ratio(pool), wrong)
 
 
-@pytest.mark.parametrize("template", [LINEAR, PCSDA(random_state=0)], ids=["pooled", "kindred"])
+@pytest.mark.parametrize(
+    "template",
+    [pytest.param(LINEAR, marks=pytest.mark.more), PCSDA(random_state=0)],
+    ids=["pooled", "kindred"],
+)
 def test_a_model_is_built_once_until_the_bank_changes(template):
     X, y = people(12, 6)[:2]
     bank = VerifierBank(template).fit(X, y)
@@ -674,12 +678,13 @@ def test_a_refresh_chooses_again_what_labels_share_once_the_rows_have_doubled(ro
     assert len(given.centroids_) == 2
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     "template",
     [
         make_pipeline(StandardScaler(), PCSDA(random_state=0)),
-        pytest.param(MixtureVerifier(PCSDA(random_state=0)), marks=pytest.mark.more),
-        pytest.param(PCSDACV(PCSDA(random_state=0)), marks=pytest.mark.more),
+        MixtureVerifier(PCSDA(random_state=0)),
+        PCSDACV(PCSDA(random_state=0)),
     ],
     ids=lambda template: type(template).__name__,
 )
