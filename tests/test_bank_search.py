@@ -27,6 +27,7 @@ CASES = pytest.mark.parametrize(
 
 @pytest.mark.in_turn
 @CASES
+@pytest.mark.more
 def test_settings_score_like_separate_fits_on_the_banks_clusters(estimator, gamma, width):
     X, y = problem(width)
     search = PCSDACV(estimator, gamma=gamma, cv="leave-one-out", **GRID)
@@ -83,6 +84,7 @@ def test_small_subclasses_are_searched_in_folds_like_a_separate_search(estimator
         close(found.log_likelihood_ratio(X), alone.log_likelihood_ratio(X), 1e-7)
 
 
+@pytest.mark.more
 def test_bandwidths_of_the_positives_are_searched_label_by_label():
     X, y = problem()
     for gamma in (None, ["positive", 0.02]):

@@ -95,6 +95,7 @@ def test_the_share_of_other_programs_is_measured_in_wall_time():
     assert measure.measure(job, THREE, busy).others == pytest.approx(0.05)
 
 
+@pytest.mark.more
 def test_the_processor_clock_counts_work_of_children_but_no_waiting():
     start = measure.PROCESSOR.now()
     time.sleep(0.3)

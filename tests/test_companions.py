@@ -44,6 +44,7 @@ def test_a_fixed_threshold_cuts_the_probability(model):
 
 
 @VERIFIERS
+@pytest.mark.more
 def test_a_tuned_threshold_improves_its_metric(model):
     tuned = TunedThresholdClassifierCV(model, scoring="recall", thresholds=20, cv=3)
     tuned.fit(X, Y)
@@ -75,6 +76,7 @@ def test_groups_reach_a_verifier_through_every_wrapper():
     ],
     ids=["PCSDACV", "VerifierBank"],
 )
+@pytest.mark.more
 def test_groups_reach_searches_and_banks_in_a_pipeline(model, y):
     scaled = StandardScaler().fit_transform(X)
     with sklearn.config_context(enable_metadata_routing=True):

@@ -234,6 +234,7 @@ def test_zero_weight_rows_are_ignored(kind):
 
 
 @LINEAR
+@pytest.mark.more
 def test_groups_left_out_together_work(kind):
     X, y, hidden, _, _ = make_contaminated(0.1)
     ids = np.arange(len(X)) // 2
@@ -242,6 +243,7 @@ def test_groups_left_out_together_work(kind):
 
 
 @KERNEL
+@pytest.mark.more
 def test_a_sample_of_left_out_rows_works(kind):
     X, y, hidden, _, _ = make_contaminated(0.1)
     few = kind(random_state=0, contamination="auto", calibration_rows=120).fit(X, y)
@@ -250,6 +252,7 @@ def test_a_sample_of_left_out_rows_works(kind):
     assert np.isfinite(few.responsibilities_).all()
 
 
+@pytest.mark.more
 def test_a_precomputed_kernel_equals_the_kernel():
     X, y, *_ = make_contaminated(0.1, n_negative=80)
     given = {"regularization": 0.5, "contamination": "auto", "n_subclasses": 1}
@@ -448,6 +451,7 @@ def test_a_sample_of_blocks_keeps_the_prior_of_all_rows():
 
 
 @LINEAR
+@pytest.mark.more
 def test_a_bank_takes_its_background_as_unchecked(kind):
     X, y, *_ = make_contaminated()
     own, rest = np.flatnonzero(y == 1), np.flatnonzero(y == 0)

@@ -81,6 +81,7 @@ def test_k_means_on_two_processes_equals_k_means_in_memory(processes, own):
 
 
 @given(cuts=st.sets(st.integers(1, N_ROWS - 1), max_size=11), columns=st.integers(1, 5))
+@pytest.mark.more
 def test_any_chunks_equal_the_fit_in_memory(cuts, columns):
     X, y, groups, _ = make_data()
     sizes = tuple(np.diff([0, *sorted(cuts), N_ROWS]).tolist())

@@ -872,6 +872,7 @@ def test_singleton_outliers_inform_the_fitted_tails(seed):
     assert fresh[~y[350:]].max() < 20
 
 
+@pytest.mark.more
 def test_subclasses_of_one_sample_are_calibrated_on_folds():
     data = make_class_specific(4000, random_state=0)
     X, y, train, fresh = data.data, data.target, slice(0, 1000), slice(1000, None)
@@ -1582,6 +1583,7 @@ def test_calibrated_ratios_beat_the_published_rule_with_many_features(seed):
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("negatives", ["blend", "mixture", "marginal"])
+@pytest.mark.more
 def test_calibration_pays_on_average(negatives):
     costs = []
     for seed in range(8):

@@ -228,6 +228,7 @@ def test_beyond_the_sample_axes_are_exact_and_the_calibration_is_close(estimator
     assert_array_equal(found.regularization_, whole.regularization_)
 
 
+@pytest.mark.more
 def test_a_streams_sample_is_as_good_as_a_fits():
     X, y, groups, fresh = big()
     rows = np.arange(fresh.start)
@@ -300,6 +301,7 @@ def test_the_sample_may_shrink_and_grow_during_the_stream():
 
 
 @pytest.mark.parametrize("n_positive", [40, 400])
+@pytest.mark.more
 def test_many_rows_of_one_class_are_bounded_before_the_other_comes(n_positive):
     X, y, groups, _ = big(2000)
     own, others = np.flatnonzero(y == 1)[:n_positive], np.flatnonzero(y == 0)[:300]

@@ -34,6 +34,7 @@ def test_a_run_writes_every_cell_once_and_resumes(rows):
     assert rows.read_bytes() == before
 
 
+@pytest.mark.more
 def test_the_page_shows_means_and_marks_the_best(rows, monkeypatch):
     monkeypatch.setattr(few_shot, "LEAST", 2)
     found = few_shot.read(rows)

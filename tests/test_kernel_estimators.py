@@ -1260,6 +1260,7 @@ def moons(n_rows, rng):
 
 
 @pytest.mark.parametrize(("make", "ridge"), [(shells, 1.0), (moons, 0.01)])
+@pytest.mark.more
 def test_with_enough_positives_left_out_scores_choose_the_automatic_ridge(make, ridge):
     rng = np.random.default_rng(0)
     X, y = make(1200, rng)

@@ -183,6 +183,7 @@ def test_a_number_is_used_unchanged(number):
 
 
 @pytest.mark.parametrize("rule", ["positive", "all"])
+@pytest.mark.more
 def test_the_bandwidth_of_many_rows_is_seeded_and_close(rule):
     X = np.random.default_rng(0).standard_normal((3000, 3))
     positive = np.arange(3000) < 2500

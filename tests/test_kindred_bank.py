@@ -275,6 +275,7 @@ def test_changes_at_once_equal_changes_one_by_one():
 
 
 @pytest.mark.filterwarnings("ignore:.* rows of X occur more than once")  # on purpose
+@pytest.mark.more
 def test_a_bank_whose_labels_lose_their_spread_returns_to_clusters():
     X, y = people(14, 5)
     alike = y < 11
@@ -340,6 +341,7 @@ def test_banks_that_cannot_share_covariances_use_clusters():
 
 
 @pytest.mark.filterwarnings("ignore:.* rows of X occur more than once")  # on purpose
+@pytest.mark.more
 def test_labels_of_equal_rows_have_no_spread():
     X, y = people(12, 1)
     with pytest.raises(SingularMatrixError, match="equal"):

@@ -601,6 +601,7 @@ def test_unknown_landmarks_and_precomputed_kernels_are_refused():
         NystroemMap(kernel="precomputed").fit(X @ X.T)
 
 
+@pytest.mark.more
 def test_nystroem_never_holds_a_kernel_matrix_of_all_rows():
     X = np.random.default_rng(0).standard_normal((20_000, 5))
     for landmarks in ("random", "kmeans", "pivoted"):
@@ -637,6 +638,7 @@ def fourier_error(n_components, seed, **params):
 
 
 @pytest.mark.parametrize(("kernel", "gamma"), [("rbf", 0.02), ("laplacian", 0.05)])
+@pytest.mark.more
 def test_the_error_falls_with_the_square_root_of_the_number_of_features(kernel, gamma):
     sizes = np.array([32, 128, 512, 2048, 8192])
     errors = [

@@ -413,6 +413,7 @@ def test_models_are_saved_and_loaded(name, n_modes, tmp_path):
     assert (facts["n_samples"], facts["n_positive"], facts["pos_label"]) == (170, 85, 1)
 
 
+@pytest.mark.more
 def test_losses_survive_saving_and_a_refit_drops_them(tmp_path):
     X, y, _ = two_clouds()
     model = MixtureVerifier(LINEAR).fit(X, y)

@@ -226,6 +226,7 @@ def test_folds_equal_refits_of_everything_in_each_fold(template, gammas, width, 
         close(scores, by_hand(template, params, X, y, folds, weights), 1e-7)
 
 
+@pytest.mark.more
 def test_folds_of_a_precomputed_kernel_equal_those_of_the_kernel():
     X, y, _ = problem()
     matrix = np.exp(-0.05 * ((X[:, None] - X) ** 2).sum(axis=2))
@@ -240,6 +241,7 @@ def test_folds_of_a_precomputed_kernel_equal_those_of_the_kernel():
     assert scores.min() > 0.6
 
 
+@pytest.mark.more
 def test_no_group_is_split():
     X, y, _ = problem()
     groups = np.random.default_rng(0).integers(30, size=len(X))
@@ -264,6 +266,7 @@ def test_groups_keep_near_duplicates_from_flattering_the_scores():
     assert kept.best_score_ < split.best_score_ - 0.1
 
 
+@pytest.mark.more
 def test_groups_work_with_zero_weights():
     X, y, weights = problem(weighted=True)
     weights[::7] = 0
@@ -314,6 +317,7 @@ def test_auto_leaves_one_out_where_that_is_unbiased(template, sizes, counts, exp
     assert search.fit(X, y).cv_method_ == expected
 
 
+@pytest.mark.more
 def test_few_positives_select_as_in_five_folds():
     data = make_class_specific(6000, random_state=3)
     few = np.flatnonzero(data.target == 1)[:20]
@@ -392,6 +396,7 @@ def test_settings_are_scored_on_their_left_out_rows(scoring, cv):
 @pytest.mark.each_value
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("slack", [0, 0.5, 3.0])
+@pytest.mark.more
 def test_the_best_at_the_largest_ridge_within_the_slack_is_taken(slack, seed):
     X, y, weights = problem(seed=seed, weighted=seed == 3)
     search = PCSDACV(LINEAR, cv="leave-one-out", slack=slack, stay=0, **GRID)
@@ -410,6 +415,7 @@ def test_the_best_at_the_largest_ridge_within_the_slack_is_taken(slack, seed):
     assert search.best_params_ == params[search.best_index_]
 
 
+@pytest.mark.more
 def test_slack_makes_a_difference():
     X, y, _ = problem(sizes=(15, 30, 30, 30))
     found = [
@@ -450,6 +456,7 @@ def test_the_surest_gain_over_the_estimators_setting_wins(seed, scoring):
     assert found[1e-9].best_index_ == results["mean_test_score"].argmax()
 
 
+@pytest.mark.more
 def test_the_baseline_is_the_estimators_setting():
     X, y, _ = problem(sizes=(100, 20, 20, 20))  # K = 4 by the number of negatives
     fit = partial(PCSDACV, cv="leave-one-out", slack=0, stay=1e9)
@@ -998,6 +1005,7 @@ class Watched(PCSDA):
 
 
 @pytest.mark.parametrize(("light", "threads"), [(120, {1}), (119, {2})])
+@pytest.mark.more
 def test_a_light_final_fit_uses_one_thread_like_the_search(monkeypatch, light, threads):
     X, y, _ = problem()
     assert X.shape == (120, 6)

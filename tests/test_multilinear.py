@@ -113,6 +113,7 @@ def test_more_cycles_never_lower_the_ratio_and_none_stops_early():
         assert abs(top) < 1e-5 * np.trace(S_n)
 
 
+@pytest.mark.more
 def test_with_two_positives_planted_outer_products_are_found_better():
     cosines = []
     for seed in range(6):
@@ -137,6 +138,7 @@ def test_negatives_that_differ_where_no_other_row_does_are_not_taken_for_positiv
     assert model.predict(X[y == 1]).mean() > 0.5
 
 
+@pytest.mark.more
 def test_flat_rows_with_a_shape_equal_tensors_also_in_pipelines_and_searches():
     X, y, _ = planted()
     rows = X.reshape(len(X), -1)

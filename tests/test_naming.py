@@ -80,6 +80,7 @@ def test_subclasses_are_named_after_their_most_common_label(bank, five, tmp_path
 
 
 @EVERY
+@pytest.mark.more
 def test_names_follow_added_and_removed_rows(bank, five):
     X, y = five
     bank = clone(bank).fit(X[y != 0], y[y != 0]).name_rows(IDS[:200][y != 0])

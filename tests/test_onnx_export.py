@@ -290,6 +290,7 @@ def test_tails_and_weights_are_exported(negatives, tails, dtype, tmp_path):
 
 
 @TYPES
+@pytest.mark.more
 def test_a_bank_may_mix_tails_and_views(dtype, tmp_path):
     bank = VerifierBank(PCSDA(3, random_state=0), calibration="per-label").fit(X, GROUPS)
     tails = [(np.inf, 4.0), (3.0, np.inf), (5.0, 6.0), (np.inf, np.inf)]
@@ -311,6 +312,7 @@ def test_a_bank_can_be_exported(name, dtype, tmp_path):
     assert_takes_no_row_and_one(tmp_path, bank, dtype)
 
 
+@pytest.mark.more
 def test_a_bank_may_mix_numbers_of_axes_and_subclasses(tmp_path):
     search = PCSDACV(n_subclasses=[2], n_components=[2], regularization=0.01, cv=2)
     rows, groups, _ = make_rows([30, 25, 40, 35, 28], 4, spread=1.2)
@@ -390,6 +392,7 @@ def test_a_large_offset_costs_no_digits_in_float32(name, tmp_path):
     np.testing.assert_allclose(found["log_likelihood_ratio"], ratio, atol=1e-4, rtol=1e-6)
 
 
+@pytest.mark.more
 def test_an_offset_costs_no_digits(tmp_path):
     step, offset = 2.0**-10, 2.0**30  # so that rows can be moved and moved back without rounding
     rows, new = np.round(X / step) * step, np.round(NEW / step) * step
@@ -496,6 +499,7 @@ def test_a_threshold_becomes_a_boolean_output(name, dtype, tmp_path):
     assert_agrees(found, model, X, dtype)
 
 
+@pytest.mark.more
 def test_thresholds_of_a_banks_models_are_not_exported(tmp_path):
     scaled = make_pipeline(StandardScaler(), PCSDA(random_state=0))
     search = PCSDACV(scaled, n_subclasses=3, n_components=2, regularization=0.1, cv=2)

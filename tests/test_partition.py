@@ -112,6 +112,7 @@ def test_auto_makes_enough_subclasses_for_the_axes_asked_for(n_components):
     assert found.best_estimator_.n_components_ == n_components
 
 
+@pytest.mark.more
 def test_a_bank_makes_enough_subclasses_although_a_label_fills_one():
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(10), 3)

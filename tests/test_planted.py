@@ -38,6 +38,7 @@ def fitted(seed):
 
 
 @SEEDS
+@pytest.mark.more
 def test_the_problem_is_neither_easy_nor_hopeless(seed):
     data = planted(seed)
     assert data.target.mean() == 0.1

@@ -239,6 +239,7 @@ def test_strangers_are_no_outliers_where_the_axes_fill_the_space():
     assert 0.005 < np.mean(strangers >= bank.threshold_.value) < 0.02
 
 
+@pytest.mark.more
 def test_the_threshold_grows_with_the_number_of_labels():
     X, y = people(40, 5)
     bank = VerifierBank(PCSDA(random_state=0)).fit(X[y < 30], y[y < 30])
@@ -462,6 +463,7 @@ def test_separate_labels_are_scored_as_strangers_by_banks_that_lack_them():
         assert_allclose(best, rest.log_likelihood_ratio(X[gone]).max(axis=1), rtol=1e-9)
 
 
+@pytest.mark.more
 def test_the_scores_of_strangers_are_kept_by_files_and_changes(tmp_path):
     X, y = people(10, 6, width=8)
     bank = VerifierBank(PCSDA(random_state=0), calibration="per-label").fit(X, y)
@@ -477,6 +479,7 @@ def test_the_scores_of_strangers_are_kept_by_files_and_changes(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:at the threshold of")  # of so few labels
+@pytest.mark.more
 def test_labels_are_scored_as_strangers_only_when_the_threshold_is_needed():
     X, y = people(9, 6, width=8)
     fresh, _ = people(11, 6, width=8, seed=3)
@@ -512,6 +515,7 @@ def test_a_matrix_of_kernel_values_has_the_threshold_of_its_kernel():
     assert np.corrcoef(doors[0].best, doors[1].best)[0, 1] > 0.99
 
 
+@pytest.mark.more
 def test_the_papers_bandwidth_is_shared_where_labels_share_a_calibration():
     X, y = people(12, 6)
     banks = [
@@ -580,6 +584,7 @@ def test_labels_that_shared_rows_do_not_determine_are_fitted_separately():
     assert bank.score(X, y) == 1
 
 
+@pytest.mark.more
 def test_groups_are_left_out_together():
     X, y = people(10, 8)
     groups = np.arange(80) // 2

@@ -2,9 +2,11 @@
 
 import sys
 
+import pytest
 from benchmarks import search
 
 
+@pytest.mark.more
 def test_a_run_writes_every_search_once_resumes_and_makes_a_page(tmp_path, monkeypatch):
     path = tmp_path / "rows.jsonl"
     words = ["--sets", "digits", "--reviews", "", "--classes", "1", "--starts", "3"]

@@ -64,6 +64,7 @@ def test_an_update_during_a_call_does_not_show(monkeypatch, way, method):
 @pytest.mark.filterwarnings("ignore:at the threshold of .* labels reject")
 @pytest.mark.parametrize("method", ["predict", "identify", "log_likelihood_ratio"])
 @pytest.mark.parametrize("estimator", [PCSDA(random_state=0), KernelPCSDA(random_state=0)], ids=str)
+@pytest.mark.more
 def test_removing_a_label_during_a_call_does_not_show(monkeypatch, estimator, method):
     """An index was out of bounds, or labels were paired with the wrong scores."""
     model, expected = bank(estimator), getattr(bank(estimator), method)(NEW)

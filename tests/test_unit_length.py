@@ -72,6 +72,7 @@ def test_a_given_ridge_is_relative_to_the_rows_used():
 @pytest.mark.each_value
 @WIDTHS
 @pytest.mark.parametrize("background", [False, True], ids=["alone", "background"])
+@pytest.mark.more
 def test_rows_stay_as_they_are_where_length_matters(width, background, monkeypatch):
     """The result is the same to the last bit as without the choice."""
     X, y = people(14, 4, width)
@@ -137,6 +138,7 @@ def test_pairs_decide_where_strangers_hide_the_known(monkeypatch):
 
 
 @CASES
+@pytest.mark.more
 def test_single_rows_are_divided_where_lengths_have_heavy_tails(template, width, monkeypatch):
     X, y = rows_of(40, 1, width)
     bank = VerifierBank(template).fit(X, y)
@@ -160,6 +162,7 @@ def test_single_rows_are_divided_where_lengths_have_heavy_tails(template, width,
 
 
 @pytest.mark.parametrize("template", [PLAIN, KERNEL], ids=["linear", "kernel"])
+@pytest.mark.more
 def test_single_rows_without_heavy_tails_stay_as_they_are(template):
     X, y = people(40, 1)
     assert not VerifierBank(template).fit(X + 3, y).unit_length_

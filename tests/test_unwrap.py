@@ -233,6 +233,7 @@ def test_a_scikit_learn_search_is_refused_with_a_remedy(fitted, name, tmp_path):
 
 @in_short(SINGLE)
 @pytest.mark.usefixtures("pictures")
+@pytest.mark.more
 def test_wrapped_models_can_be_drawn(fitted, name):
     wrapped, final, rows = fitted(name)
     ours, hand = map(SpectrumDisplay.from_estimator, (wrapped, final))
@@ -265,6 +266,7 @@ def test_a_search_in_a_pipeline_shows_its_selection(fitted, name):
 
 
 @in_short(NESTED)
+@pytest.mark.more
 def test_wrapped_models_have_reports(fitted, name):
     wrapped, final, rows = fitted(name)
     y = NEW_Y if name in SINGLE else NEW_GROUPS

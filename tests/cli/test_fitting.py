@@ -150,6 +150,7 @@ def test_duplicate_rows_are_reported_unless_groups_are_given(command, shop):
     assert words not in command(*WELD).err
 
 
+@pytest.mark.more
 def test_auto_takes_groups_and_a_scorer(command, shop):
     command(*ALL_COLUMNS, "--auto", "-K", "1", "-d", "1", "--scoring", "eer", "--group", "part")
     model = pcsda.load("m.pcsda")
@@ -479,6 +480,7 @@ def test_subclasses_are_named_after_the_other_labels(command, shop):
         assert {*one} == {"subclass", "weight", "examples"}
 
 
+@pytest.mark.more
 def test_inspect_and_the_report_name_a_banks_subclasses(command, shop):
     command("fit", "{shop}/train.csv", "--label", "kind", "--positive", "all", "-K", "3",
             "--id", "part", "-o", "b.pcsda")  # fmt: skip

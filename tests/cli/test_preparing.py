@@ -196,6 +196,7 @@ def test_an_embedding_is_fitted_and_scored(shop, command):
     np.testing.assert_allclose(found.llr, expected, atol=1e-3)
 
 
+@pytest.mark.more
 def test_an_evaluation_on_training_rows_warns(shop, command):
     words = ("evaluate", "m.pcsda", "t.csv", "--label", "kind", "--resamples", "5")
     shop.train.to_csv("t.csv", index=False)

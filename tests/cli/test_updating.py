@@ -42,6 +42,7 @@ def people(command, fitted):
     return pcsda.load(bank)
 
 
+@pytest.mark.more
 def test_rows_are_named_at_or_above_the_banks_threshold(command, people):
     door = pd.read_csv("door.csv")
     said = command(*IDENTIFY, "--id", "name")

@@ -264,6 +264,7 @@ def test_intervals_of_a_bank_resample_rows(blobs):
     assert (eer.low, eer.high) == (expected.low, expected.high)
 
 
+@pytest.mark.more
 def test_with_many_labels_the_hardest_are_shown(monkeypatch):
     monkeypatch.setattr("pcsda.report.evaluation.LABEL_VIEWS", 3)
     X, y = make_blobs(300, 5, centers=6, cluster_std=3.0, random_state=1)
@@ -372,6 +373,7 @@ def test_notes_mention_calibration_and_few_positives(blobs):
     assert "There are only 6 positives: look at the intervals" in summary(few)[-1]
 
 
+@pytest.mark.more
 def test_the_models_threshold_decides_unless_costs_are_given():
     data = make_class_specific(800, n_features=8, random_state=0)
     model = PCSDA(random_state=0).fit(data.data[:500], data.target[:500])
@@ -447,6 +449,7 @@ def test_listed_rows_have_their_reasons(blobs):
         )
 
 
+@pytest.mark.more
 def test_reasons_name_columns_behind_a_scaler_and_banks_and_trials_have_none(blobs):
     X, y, X_test, y_test = blobs
     for make in (make_pipeline, pcsda.make_pipeline):
@@ -478,6 +481,7 @@ def test_calibration_groups_contain_all_rows(rows):
                 assert z == pytest.approx(1.959964, abs=1e-4) or p == share
 
 
+@pytest.mark.more
 def test_an_error_free_test_of_few_rows_gets_an_exact_interval():
     """A bootstrap of error-free rows gives 0 to 0; the exact interval shows what they can prove."""
     y = np.repeat([True, False], [20, 60])
