@@ -3,8 +3,8 @@
     python -m benchmarks.cheaper --minutes 4      compute rows; resumes
     python -m benchmarks.pages                    the table of docs/speed.md, from stored rows
 
-Without given values a search scores 9 to 22 settings in two steps, on a sample of the rows. A
-full search scores every setting of a finer grid on all rows. Both have the same training rows.
+By default, a search scores 9 to 22 settings in two steps, on a sample of the rows. A full search
+scores every setting of a finer grid on all rows. Both use the same training rows.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ WIDTHS = (0.3, 1.0, 3.0)
 
 
 def problems() -> Iterator[tuple[str, int, str]]:
-    """Yield data set, class and estimator, so that a stopped study has some of all."""
+    """Yield data set, class and estimator, ordered so that a stopped study covers all sets."""
     for place, name, estimator in product(range(CLASSES), SETS, MOST_ROWS):
         yield name, place, estimator
 
 
 def compare(name: str, place: int, estimator: str) -> Row:
-    """Return test log-loss and seconds of both searches, for one class against all others."""
+    """Measure test log-loss and seconds of both searches, for one class against all others."""
     data = load(name)
     label = place * len(data.classes) // CLASSES
     truth = (data.y == label).astype(int)
@@ -69,7 +69,7 @@ def compare(name: str, place: int, estimator: str) -> Row:
 
 
 def every_value(model: Any, X: np.ndarray) -> dict[str, list[Any]]:
-    """Return the values of a full search, which include those of the fitted default."""
+    """Return the parameter values of a full search, including those of the fitted model."""
     values: dict[str, list[Any]] = {
         "n_subclasses": sorted({*COUNTS, len(model.subclass_counts_)}),
         "regularization": sorted({*RIDGES, model.regularization_}),
@@ -81,7 +81,7 @@ def every_value(model: Any, X: np.ndarray) -> dict[str, list[Any]]:
 
 
 def page(rows: list[Row]) -> str:
-    """Return a line for each data set and estimator, and one for all problems of an estimator."""
+    """Return a table with a line for each estimator and data set, and a total per estimator."""
     if not rows:
         return "No rows yet."
     lines = []

@@ -1,7 +1,7 @@
-"""Find, verify, reject strangers: the three jobs on scikit-learn's digits; ``make demo``.
+"""Find, verify and reject strangers on scikit-learn's digits (``make demo``).
 
 Logistic regression and SVC do the same jobs as pcsda, with the same rows. One half of the digits is
-searched and learned from; the other half is used only for evaluation.
+used for searching and training, the other half only for evaluation.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ RIVALS: dict[str, Callable[[], Any]] = {
 
 @dataclass
 class Story:
-    """The story as it is printed, and as HTML."""
+    """The report of the demo, which is printed and collected as HTML."""
 
     html: list[str] = field(default_factory=list)
 
@@ -76,7 +76,7 @@ class Story:
 
 @dataclass(frozen=True)
 class Digits:
-    """One half of the digits for searching and learning, the other half for evaluation."""
+    """One half of the digits for searching and training, the other half for evaluation."""
 
     X: np.ndarray
     y: np.ndarray
@@ -91,7 +91,7 @@ class Digits:
 
 
 def find(data: Digits, digit: int, story: Story) -> SearchSession:
-    """Search for one digit from three examples; a simulated person answers."""
+    """Search for one digit from three examples; a simulated user answers."""
     truth = data.y == digit
     examples = np.flatnonzero(truth)[:EXAMPLES]
     session = SearchSession(data.X)
@@ -126,7 +126,7 @@ def find(data: Digits, digit: int, story: Story) -> SearchSession:
 def search_with(
     make: Callable[[], Any], data: Digits, truth: np.ndarray, examples: np.ndarray, budget: int
 ) -> int:
-    """Count what a person finds with a classifier in a loop, starting with random negatives."""
+    """Count the finds with a classifier that is refitted on all answers and random negatives."""
     rng = np.random.default_rng(0)
     weak = rng.choice(len(truth), 300, replace=False)
     seen = set(examples.tolist())
@@ -142,7 +142,7 @@ def search_with(
 
 
 def verify(data: Digits, digit: int, session: SearchSession, story: Story) -> None:
-    """Try the verifier of the search, with its threshold, on fresh rows."""
+    """Test the verifier from the search, with its threshold, on fresh rows."""
     fresh = data.fresh_y == digit
     story.begin(
         f"2. Verify: a threshold for {FALSE_ALARMS:.0%} false alarms, {len(fresh)} fresh pictures"
@@ -150,7 +150,7 @@ def verify(data: Digits, digit: int, session: SearchSession, story: Story) -> No
     table = [rates("pcsda, straight from the search", session.model_.accepts(data.fresh_X), fresh)]
     labels = session.labels()
     rows = np.array([row for row, value in labels.items() if value is not None])
-    # Rivals learn from the same answers and the random rows that a person would add.
+    # The rivals learn from the same answers, with random rows as further negatives.
     rest = np.setdiff1d(np.random.default_rng(0).choice(len(data.y), 300, replace=False), rows)
     X = data.X[np.concatenate([rows, rest])]
     y = np.concatenate([[labels[row] for row in rows], np.zeros(len(rest), dtype=bool)])
@@ -169,7 +169,7 @@ def rates(name: str, accepted: np.ndarray, truth: np.ndarray) -> tuple[str, ...]
 
 
 def know_strangers(data: Digits, story: Story) -> None:
-    """Enroll eight digits as if they were people, and let two strangers try."""
+    """Enroll eight digits as if they were people, and test with the other two as strangers."""
     known = ~np.isin(data.y, STRANGERS)
     stranger = np.isin(data.fresh_y, STRANGERS)
     story.begin(

@@ -3,8 +3,8 @@
     python -m benchmarks.family       run what is missing, some minutes on one core; it resumes
     gzip -9 -n -c results/family.jsonl > family.jsonl.gz      in this folder, to publish the rows
 
-Every method has its defaults, ten axes if it needs a number, and the same training rows: half of
-the negatives, and half of the positives or three of them. All other rows are used for evaluation.
+Every method uses its defaults, ten axes if it needs a number, and the same training rows: half of
+the negatives, and either half or three of the positives. All other rows are used for evaluation.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SHAPES = {name: SOURCES[name].shape for name in ("digits", "ORL")} | {"planted":
 
 
 class Member(NamedTuple):
-    """A line of the guide's table; `method` names the rows of its figures."""
+    """A line of the guide's table; `method` is the name under which its results are stored."""
 
     method: str
     name: str
@@ -66,7 +66,7 @@ METHODS: dict[str, Callable[[tuple[int, ...]], Any]] = {
         n_components=D, reference="optimal", random_state=0
     ),
 }
-# What the guide says about each member: its row, the problem it solves, when to use it, its cost.
+# The lines of the guide's table: what each estimator maximises, when to use it, and its cost.
 MEMBERS = [
     Member(
         "PCSDA",
@@ -143,7 +143,7 @@ PLANTED = ("PCSDA", "CSDA", "CSDA, trace ratio", "MultilinearCSDA")
 
 
 def plant(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Draw noise, and add a multiple of one outer product to the negatives."""
+    """Draw noise, and add random multiples of one outer product to the negatives."""
     y = np.arange(2200) < 1100
     sides = [rng.standard_normal(size) for size in SHAPES["planted"]]
     outer = np.outer(*(side / np.linalg.norm(side) for side in sides)).ravel()
@@ -152,7 +152,7 @@ def plant(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
 
 
 def problems() -> Iterator[tuple[str, str, int, int, np.ndarray, np.ndarray]]:
-    """Yield set, class, draw and number of positives (0 for half), with rows and labels."""
+    """Yield set, class, draw and number of positives (0 means half), with rows and labels."""
     sets = {"digits": load_digits(return_X_y=True)}
     try:
         pictures = load("ORL")

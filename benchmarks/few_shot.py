@@ -4,9 +4,9 @@
     python -m benchmarks.few_shot --sets ORL --classes 10 --draws 3 --positives 1,3
     python -m benchmarks.few_shot --page              write docs/few_shot.md from the stored rows
 
-A cell is a set, a number of positives, a number of negatives and how these were drawn. For several
-classes and draws, every method is fitted on the same rows and scored on all others (at most `TEST`
-negatives). The defaults were chosen on `TUNED`; the other sets were used for evaluation only.
+A cell is a data set, a number of positives, a number of negatives and the way these were drawn. For
+several classes and draws, every method is fitted on the same rows and scored on all others (at most
+`TEST` negatives). The defaults were chosen on `TUNED`; the other sets are only for evaluation.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ POSITIVES = (1, 3, 5, 10, 20)
 NEGATIVES = (300, 3000)
 TEST = 2000
 KEY = ("dataset", "class", "draw", "n_positive", "n_negative", "how", "method")
-# A figure of fewer problems than this is not shown.
+# Cells with fewer problems than this are not shown.
 LEAST = 30
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Training rows, of which `y` marks the known positives, and rows to score."""
+    """Training rows, with a mask `y` of the known positives, and rows to score."""
 
     X: np.ndarray
     y: np.ndarray
@@ -68,7 +68,7 @@ METHODS: dict[str, Callable[[Problem], Scores]] = {}
 
 
 def method(name: str) -> Callable[[Callable[[Problem], Scores]], Callable[[Problem], Scores]]:
-    """Register a method: it returns log ratios, decisions and the estimated count."""
+    """Register a method that returns log ratios, decisions and the estimated count."""
 
     def enter(function: Callable[[Problem], Scores]) -> Callable[[Problem], Scores]:
         METHODS[name] = function
@@ -101,7 +101,7 @@ def unchecked(problem: Problem) -> Problem:
 
 @method("logistic regression")
 def logistic(problem: Problem) -> Scores:
-    """Fit it balanced, with the penalty chosen by folds if there are enough positives."""
+    """Fit with balanced classes, choosing the penalty on folds if there are enough positives."""
     folds = min(5, int(problem.y.sum()))
     if folds >= 2:
         model = LogisticRegressionCV(
@@ -110,7 +110,7 @@ def logistic(problem: Problem) -> Scores:
     else:
         model = LogisticRegression(class_weight="balanced", max_iter=500)
     pipe = make_pipeline(StandardScaler(), model).fit(problem.X, problem.y)
-    ratio = pipe.decision_function(problem.new)  # of equal priors, so a ratio already
+    ratio = pipe.decision_function(problem.new)  # at equal priors, so already a ratio
     prior = problem.y.mean()
     share = 1 / (1 + np.exp(-np.clip(ratio + np.log(prior / (1 - prior)), -500, 500)))
     return ratio, ratio >= 0, float(share.sum())
@@ -142,7 +142,7 @@ def lda(problem: Problem) -> Scores:
 
 @method("QDA")
 def qda(problem: Problem) -> Scores:
-    """Shrink by half: with "auto", columns constant in few positives make it singular."""
+    """Shrink by half; "auto" is singular if columns are constant among a few positives."""
     return by_probability(make_pipeline(StandardScaler(), shrunk_qda(0.5)), problem)
 
 
@@ -169,7 +169,7 @@ def pu_bagging(problem: Problem) -> Scores:
         LogisticRegression(max_iter=500), n_estimators=30, random_state=0
     )
     pipe = make_pipeline(StandardScaler(), model)
-    # It weighs positives and draws of unlabelled rows as labelled: at even odds.
+    # Its probabilities are taken as those at equal priors, so no prior is subtracted.
     share = pipe.fit(unchecked(problem).X, problem.y.astype(int)).predict_proba(problem.new)[:, 1]
     share = np.clip(share, 1e-12, 1 - 1e-12)
     return np.log(share / (1 - share)), share >= 0.5, np.nan
@@ -187,7 +187,7 @@ def elkan_noto(problem: Problem) -> Scores:
 
 
 def optional(name: str) -> ModuleType:
-    """Import a package that another method needs and the project does not."""
+    """Import a package that only a compared method needs."""
     try:
         return import_module(name)
     except ImportError as error:
@@ -271,7 +271,7 @@ def measured(name: str, problem: Problem) -> dict[str, float]:
 
 
 def problems(options: argparse.Namespace) -> Iterator[tuple[Row, Problem]]:
-    """Yield all problems, draw by draw, so that a stopped run has all cells."""
+    """Yield all problems, draw by draw, so that a stopped run covers all cells."""
     sets = {}
     for name in options.sets:
         try:
@@ -293,7 +293,7 @@ def problems(options: argparse.Namespace) -> Iterator[tuple[Row, Problem]]:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure what is missing, and write each row at once."""
+    """Measure the missing rows, and write each row as soon as it is computed."""
     file = RowFile(options.rows)
     done = {tuple(row[name] for name in KEY) for row in file.rows}
     end = time.monotonic() + 60 * options.minutes
@@ -312,7 +312,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def page(rows: list[Row]) -> str:
-    """Write the page: ranks and losses for each measure, with the full tables folded."""
+    """Return the page: ranks and losses for each measure, with the full tables folded."""
     parts = [INTRODUCTION.strip()]
     for measure, title, better in (
         ("ap", "Average precision", "more is better"),

@@ -1,4 +1,4 @@
-"""Markdown that all study pages share: tables, and parts that a reader unfolds."""
+"""Markdown for the study pages: tables and collapsible sections."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 
 def details(title: str, *parts: str) -> str:
-    """Fold parts of a page under a title; the reader unfolds them."""
+    """Put parts of a page into a collapsible section with a title."""
     inside = "\n\n".join(part for part in parts if part)
     return f"<details>\n<summary>{title}</summary>\n\n{inside}\n\n</details>"
 

@@ -5,8 +5,8 @@
     python -m benchmarks.open_set --sets "planted 30,planted 300" --methods VerifierBank
     python -m benchmarks.open_set --page              write docs/open_set.md from the stored rows
 
-In each draw a quarter of a set's labels are strangers; some rows of each other label are enrolled.
-Every method scores the same new rows, of known labels and of strangers, against every label. The
+In each draw, a quarter of a set's labels are strangers; some rows of each other label are enrolled.
+Every method scores the same new rows of known labels and strangers against every label. The
 defaults of pcsda were chosen on other draws of `TUNED`.
 """
 
@@ -42,7 +42,8 @@ ROWS = HERE / "open_set.jsonl.gz"
 PAGE = HERE.parent / "docs" / "open_set.md"
 TUNED = ("ORL", "ISOLET")
 SETS = ("ORL", "ISOLET", "YALE", "Caltech101")
-# Planted identities, by their number; only the promises of a bank are measured on them.
+# Sets of planted identities, with the number of known labels. The page uses them only to compare
+# requested with actual shares of accepted strangers.
 PLANTED = {"planted 30": 30, "planted 300": 300, "planted 3000": 3000}
 PER_LABEL = {"ORL": (1, 3, 5)} | dict.fromkeys(PLANTED, (5, 10, 20))
 USUAL = (1, 3, 5, 10)
@@ -50,7 +51,7 @@ RATES = (0.1, 0.05, 0.01)
 STRANGERS = 0.25
 TEST = 2000
 KEY = ("dataset", "n_rows", "draw", "method")
-# Labels of the same pictures: Faces and Faces_easy, which are cut out of them.
+# Two labels for the same pictures: Faces, and Faces_easy, which is cropped from Faces.
 DOUBLES = {"Caltech101": (1, 2)}
 
 
@@ -58,7 +59,7 @@ DOUBLES = {"Caltech101": (1, 2)}
 class Problem:
     """Enrolled rows with labels 0..C-1, and new rows; strangers have labels below 0.
 
-    `double` marks new rows of a stranger whose double is known, if the set has doubles (`DOUBLES`).
+    `double` marks new rows of strangers whose double is enrolled; None if the set has no `DOUBLES`.
     """
 
     X: np.ndarray
@@ -70,7 +71,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores of new rows for all labels, possibly log ratios, possibly with thresholds."""
+    """Scores of new rows for all labels, which may be log ratios and may come with thresholds."""
 
     values: np.ndarray
     ratios: bool = False
@@ -81,7 +82,7 @@ METHODS: dict[str, Callable[[Problem], Scores]] = {}
 
 
 def method(name: str) -> Callable[[Callable[[Problem], Scores]], Callable[[Problem], Scores]]:
-    """Register a method: it returns scores for a problem."""
+    """Register a method that returns scores for a problem."""
 
     def enter(function: Callable[[Problem], Scores]) -> Callable[[Problem], Scores]:
         METHODS[name] = function
@@ -138,23 +139,23 @@ def lda_cosine(problem: Problem) -> Scores:
 
 
 def repeated(problem: Problem) -> None:
-    """Reject labels with one row, which do not show the spread within labels."""
+    """Reject problems with one row per label, which do not show the spread within labels."""
     if np.bincount(problem.y).max() < 2:
         raise ValueError("one row per label does not show the spread within labels")
 
 
 def one_against_rest(model: object, X: np.ndarray, new: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the decision values of a balanced model for each label."""
+    """Fit a model for each label against the rest, and return the decision values."""
     columns = [model.fit(X, y == label).decision_function(new) for label in range(y.max() + 1)]
     return np.stack(columns, axis=1)
 
 
 @method("logistic regression")
 def logistic(problem: Problem) -> Scores:
-    """Fit it balanced, so that its decision values are log ratios."""
+    """Fit with balanced classes, so that the decision values are log ratios."""
     scaler = StandardScaler().fit(problem.X)
     X, new = scaler.transform(problem.X), scaler.transform(problem.new)
-    # Fewer rows than columns: a rotation to as many columns as rows changes nothing but time.
+    # With fewer rows than columns, rotating to as many columns as rows only saves time.
     turn = np.linalg.svd(X, full_matrices=False)[2].T
     model = LogisticRegression(class_weight="balanced", max_iter=300)
     return Scores(one_against_rest(model, X @ turn, new @ turn, problem.y), ratios=True)
@@ -162,7 +163,7 @@ def logistic(problem: Problem) -> Scores:
 
 @method("SVC")
 def svc(problem: Problem) -> Scores:
-    """Fit it balanced, on shared Gaussian kernel values; use raw scores as log ratios."""
+    """Fit with balanced classes on shared kernel values; use raw scores as log ratios."""
     scaler = StandardScaler().fit(problem.X)
     X, new = scaler.transform(problem.X), scaler.transform(problem.new)
     gamma = 1 / (X.shape[1] * X.var())
@@ -173,7 +174,7 @@ def svc(problem: Problem) -> Scores:
 
 @method("PLDA")
 def plda(problem: Problem) -> Scores:
-    """Use two covariances: labels vary about the mean, and rows about their label."""
+    """Score with two covariances: of labels about the mean, and of rows about their label."""
     repeated(problem)
     principal = PCA(svd_solver="full").fit(problem.X)
     X, new = principal.transform(problem.X), principal.transform(problem.new)
@@ -182,7 +183,7 @@ def plda(problem: Problem) -> Scores:
     within = LedoitWolf(assume_centered=True).fit(residuals).covariance_
     within *= len(X) / (len(X) - len(means))
     between = np.cov(means.T) - within * np.mean(1 / sizes)
-    values, axes = eigh(between, within)  # axes' within axes = 1
+    values, axes = eigh(between, within)  # axes.T @ within @ axes is the identity
     values, axes = values[values > 0], axes[:, values > 0]
     centre = means.mean(axis=0)
     z, known = (new - centre) @ axes, (means - centre) @ axes
@@ -219,7 +220,7 @@ def draw(
 
 
 def planted(n_labels: int, n_rows: int, seed: int, width: int = 40) -> Problem:
-    """Draw labels and as many strangers, and rows about them with a common covariance."""
+    """Draw centres of labels and of as many strangers, and rows about them with one covariance."""
     rng = np.random.default_rng([seed, n_rows, n_labels])
     scales = 1.6 * np.exp(-np.arange(width) / 12)
     centres = rng.standard_normal((2 * n_labels, width)) * scales
@@ -252,7 +253,7 @@ def measured(name: str, problem: Problem) -> Row:
 def figures(
     scores: Scores, truth: np.ndarray, double: np.ndarray | None = None
 ) -> dict[str, float]:
-    """Compute rank-1, naming at given shares of strangers and at thresholds, and Cllr."""
+    """Compute the rank-1 rate, naming rates at shares of strangers and at thresholds, and Cllr."""
     values, known = scores.values, truth >= 0
     others = ~known if double is None else ~known & ~double
     best, place = values.max(axis=1), values.argmax(axis=1)
@@ -274,12 +275,12 @@ def figures(
 
 
 def bar(best: np.ndarray, rate: float) -> float:
-    """Return the best score of the strangers that must be rejected."""
+    """Return the score that a share `rate` of the strangers exceeds."""
     return np.sort(best)[::-1][int(rate * len(best))]
 
 
 def problems(options: argparse.Namespace) -> Iterator[tuple[Row, Callable[[], Problem]]]:
-    """Yield all problems, draw by draw, so that a stopped run has all cells."""
+    """Yield all problems, draw by draw, so that a stopped run covers all cells."""
     sets = {}
     for name in options.sets:
         try:
@@ -297,7 +298,7 @@ def problems(options: argparse.Namespace) -> Iterator[tuple[Row, Callable[[], Pr
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure what is missing, and write each row at once."""
+    """Measure the missing rows, and write each row as soon as it is computed."""
     file = RowFile(options.rows)
     done = {tuple(row[name] for name in KEY) for row in file.rows}
     end = time.monotonic() + 60 * options.minutes
@@ -315,7 +316,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def page(rows: list[Row]) -> str:
-    """Write the page: results at the strictest threshold first, all else folded."""
+    """Return the page: results at the strictest threshold first, all other tables folded."""
     promised, rows = rows, [row for row in rows if row["dataset"] not in PLANTED]
     strict, *others = sorted(RATES)
     parts = [INTRODUCTION.strip(), f"## Named correctly if {strict:.0%} of strangers are accepted"]
@@ -383,7 +384,7 @@ OURS = ("VerifierBank", "VerifierBank, kernel")
 
 
 def _cells(rows: list[Row], measure: str) -> dict[tuple, dict[str, dict[int, float]]]:
-    """Return each method's figures in each cell, for draws that all its methods have."""
+    """Return each method's figures in each cell, for the draws that all methods there have."""
     cells: dict[tuple, dict[str, dict[int, float]]] = {}
     for row in rows:
         if measure in row:
@@ -441,7 +442,7 @@ def _table(rows: list[Row], measure: str, least: bool = False) -> str:
 
 
 def _behind(rows: list[Row], measure: str) -> list[str]:
-    """Say in which cells the better bank is ahead of all, and in which it is behind."""
+    """Count the cells in which the better bank is ahead of all, and list those where it is not."""
     cells, ahead, clear, lines = _cells(rows, measure), 0, 0, []
     for (dataset, n_rows), found in cells.items():
         own = _better(found)

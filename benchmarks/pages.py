@@ -40,8 +40,8 @@ KEPT = {
     HERE.parent / "docs" / "reproduction.md": ("quality", "reproduction"),
     HERE.parent / "docs" / "speed.md": ("cheaper",),
 }
-# What the README shows of the speed suite, each at its first size: a description of the job, our
-# call, and the peer that users would choose instead.
+# Jobs of the speed suite that the README shows, each at its first size: a description, our call,
+# and the peer that users would choose instead.
 SHOWN = {
     "default-fit": ("fit, {N} rows of {D} features", "PCSDA()", "LogisticRegression"),
     "few-positives": ("fit on 10 positives among {N} rows", "PCSDA()", "LogisticRegression"),
@@ -64,7 +64,7 @@ SHOWN = {
 LONG = 8
 # Times that differ by no more than this share count as equal.
 ALIKE = 0.05
-# Jobs that are shown only if there are no rows of another one.
+# Jobs that are shown only if another job has no rows.
 UNTIL = {"linear-fit": "default-fit", "kernel-fit": "default-kernel", "selection": "default-search"}
 # Other methods in the table of the README, with their names in the rows of each kind.
 RIVALS = {
@@ -86,7 +86,7 @@ NOT_RUN = {
 
 
 def load(name: str) -> list[Row]:
-    """Read the rows of "paper" (the whole protocol) or of another study, if there are any."""
+    """Read the stored rows of a study, if there are any, without those of quick runs."""
     found = read(ROWS[name])
     return [row for row in found if row.get("profile") != "quick" and not row.get("quick")]
 
@@ -126,7 +126,7 @@ def speed(rows: list[Row]) -> str:
 
 
 def speed_page(rows: list[Row]) -> str:
-    """Return the same, with the calls that users make first and the rest folded."""
+    """Return the same tables, with the calls that users make first and the rest folded."""
     return folded.page(rows) if rows else NOT_RUN["speed"] + "\n"
 
 

@@ -1,9 +1,9 @@
-"""Planted documents, on which weights for document screening are compared.
+"""Compare weights for document screening on planted documents.
 
     python -m benchmarks.planted_text                 least squares against ASReview's SVM
     python -m benchmarks.planted_text --seeds 4 --draws 3
 
-Real reviews stay unseen: `python -m benchmarks.search` reports them.
+Real reviews are not used here; `python -m benchmarks.search` reports them.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.svm import LinearSVC
 
 DOCUMENTS, WORDS, TOPICS = 1000, 5000, 40
-# Kinds of the class, whether they share one topic, and how much of a document a topic makes up.
+# Number of kinds in the class, whether they share a topic, and the mean share of each topic.
 KINDS = {
     "one kind": (1, False, 0.25),
     "three kinds with a common topic": (3, True, 0.3),
     "three unrelated kinds": (3, False, 0.35),
 }
 SHARES = (0.02, 0.05, 0.1)
-# Near misses among the others, and odd members of the class: both have one topic of two.
+# Shares of near misses among the other documents and of odd members in the class. Both have only
+# one of the two topics.
 NEAR, ODD = 0.2, 0.1
 MARKS = (0.05, 0.1, 0.2, 0.3)
-# Ridge over weight of an inclusion, an exclusion and a random unchecked row.
+# Ratio of the ridge to the weight of an included, an excluded and a random unchecked row.
 RIDGES = {
     "as the SVM, no random rows": (0.46, 4.5, None),
     "light random rows": (0.2, 5.0, 50.0),
@@ -81,7 +82,7 @@ def _topics(
 
 
 def svm(X: sparse.csr_matrix) -> Ranker:
-    """Return ASReview's ranking: it learns from answered rows only."""
+    """Return ASReview's ranker, which learns from answered rows only."""
 
     def rank(yes: list[int], no: list[int]) -> np.ndarray:
         positive = np.arange(len(yes) + len(no)) < len(yes)
@@ -92,7 +93,7 @@ def svm(X: sparse.csr_matrix) -> Ranker:
 
 
 def least_squares(gram: np.ndarray, ridges: tuple) -> Ranker:
-    """Return the ranking by weighted least squares, from the inner products of all rows."""
+    """Return a ranker by weighted least squares, given the inner products of all rows."""
     drawn = np.random.default_rng(0).permutation(len(gram))[:300]
 
     def rank(yes: list[int], no: list[int]) -> np.ndarray:
@@ -107,7 +108,7 @@ def least_squares(gram: np.ndarray, ridges: tuple) -> Ranker:
 
 
 def screen(rank: Ranker, truth: np.ndarray, draw: int, batch: int = 10) -> np.ndarray:
-    """Return the recall at each mark of a user who starts with one record of each kind."""
+    """Simulate a user who starts with one record of each class; return the recall at each mark."""
     rng = np.random.default_rng([draw, 0])
     yes, no = ([int(rng.choice(np.flatnonzero(kind)))] for kind in (truth, ~truth))
     found: list[bool] = []

@@ -49,7 +49,7 @@ KEY = ("dataset", "class", "start", "draw", "method")
 
 @dataclass
 class Search:
-    """What another method knows: all rows, the answers, and unchecked random rows."""
+    """The data for a compared method: all rows, the answers, and unchecked random rows."""
 
     X: object
     truth: np.ndarray
@@ -67,7 +67,7 @@ class Search:
         return (self.X @ self.X.T).toarray() + 1.0
 
     def training(self, weak: bool = True) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return rows, labels, and which rows are random ones without an answer."""
+        """Return training rows, their labels, and a mask of the random rows without an answer."""
         extra = np.setdiff1d(self._drawn, [*self.yes, *self.no]) if weak else []
         rows = np.array([*self.yes, *self.no, *extra], dtype=int)
         known = len(self.yes) + len(self.no)
@@ -121,7 +121,7 @@ def logistic_weak(search: Search) -> np.ndarray:
 
 @enter(RIVALS, "uncertainty sampling")
 def uncertain(search: Search) -> np.ndarray:
-    """Suggest half of each batch near even odds and half from the top, by the same model."""
+    """Rank by closeness to even odds and by score in alternate batches, with the same model."""
     scores = logistic(search, 0.05)
     order = np.argsort(np.argsort(-np.abs(scores)))
     best = np.argsort(np.argsort(scores))
@@ -174,7 +174,7 @@ def simulate(search: Search, score: Score, labels: int, batch: int) -> tuple[lis
 def simulate_session(
     X: object, truth: np.ndarray, yes: list[int], no: list[int], labels: int, batch: int
 ) -> tuple[list[bool], float, Row]:
-    """Do the same with a session, and measure how good its estimates were."""
+    """Do the same with a session, and compare its estimates with the truth."""
     session = SearchSession(X)
     session.label(yes, True)
     session.label(no, False)
@@ -257,7 +257,7 @@ def measured(name: str, X: object, truth: np.ndarray, yes: list, no: list) -> Ro
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure what is missing, and write each row at once."""
+    """Measure the missing rows, and write each row as soon as it is computed."""
     file = RowFile(options.rows)
     done = {tuple(row[name] for name in KEY) for row in file.rows}
     end = time.monotonic() + 60 * options.minutes
@@ -302,7 +302,7 @@ were measured while the machine was busy.
 
 
 def page(rows: list[Row]) -> str:
-    """Write the page of the documentation, losses included."""
+    """Return the page of the documentation."""
     few, *more = MARKS
     parts = [INTRODUCTION.strip(), f"## Recall after {few} labels"]
     parts += [_table(rows, SETS, f"recall_{few}")]

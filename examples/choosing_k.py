@@ -2,9 +2,9 @@
 Choose the number of subclasses and axes
 ========================================
 
-`PCSDACV` scores every setting by its log-loss on left-out samples, in closed form: one fit gives
-all numbers of axes, one factorisation all numbers of subclasses. Here the truth is known: the
-rest has six subclasses, which differ from the class of interest in four dimensions only.
+`PCSDACV` scores every setting by its log-loss on left-out samples, in closed form: one fit covers
+all numbers of axes, and one factorisation all numbers of subclasses. Here the truth is known: the
+rest has six subclasses, which differ from the class of interest in only four dimensions.
 """
 
 import matplotlib.pyplot as plt

@@ -29,7 +29,7 @@ llr = pcsda.distributed.predict(model, da.from_array(data.data[test], chunks=(1_
 print(llr)
 
 # %%
-# The same statistics from one array in memory: known subclasses give the same model.
+# With known subclasses, one array in memory gives the same model.
 
 known = data.subclass_labels[train]
 by_chunks = pcsda.distributed.fit(pcsda.PCSDA(calibrate=False), X, y, subclass_labels=known)

@@ -46,7 +46,7 @@ for name, model in models.items():
     PrecisionRecallDisplay.from_predictions(
         eight[fresh], scores, name=name, ax=axes["curve"], plot_chance_level=False
     )
-    # A picture moved by one unit along each pixel moves its first coordinate by this much.
+    # How much the first coordinate changes with each pixel.
     pixels = model.transform(np.eye(64))[:, 0] - model.transform(np.zeros((1, 64)))[0, 0]
     most = np.abs(pixels).max()
     axes[name].imshow(pixels.reshape(8, 8), cmap="RdBu", vmin=-most, vmax=most)

@@ -39,7 +39,7 @@ values = dict(zip(outputs, session.run(None, {"X": X_test.astype(np.float32)}), 
 print({name: value.shape for name, value in values.items()})
 
 # %%
-# Input and output of the graph are single precision; it computes in double precision.
+# The graph takes and returns single precision, but computes in double precision.
 
 here = model[-1].log_likelihood_ratio(model[:-1].transform(X_test))
 there = values["log_likelihood_ratio"].ravel()

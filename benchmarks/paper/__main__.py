@@ -15,7 +15,7 @@ from .rows import RowFile
 from .run import plan, run
 
 RESULTS = Path(__file__).parent / "results"
-# Rows of the whole study, kept with the code; tables are made of them where no others are there.
+# Rows of the whole study, stored with the code; tables are made from them if there are no others.
 COMMITTED = Path(__file__).parent / "rows.jsonl.gz"
 GROUPS = tuple(dict.fromkeys(method.group for method in METHODS.values()))
 

@@ -4,7 +4,7 @@
     python -m benchmarks.paper.check --methods paper         methods or groups of methods
 
 Methods with the library's defaults (group "ours") are left out: their stored rows come from one
-commit of the library, and a later change of a default may move them.
+commit of the library, and later changes of defaults may change them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from .protocol import FULL, Unit, run_unit
 from .rows import Row
 
 SAMPLE = {"OptDigits": ("0", "1"), "YALE": ("yaleB01", "yaleB03")}
-# Another machine rounds otherwise; a row of a test set that changes sides shows at 1e-4 or more.
+# Machines round differently; a test row that changes sides changes the value by 1e-4 or more.
 CLOSE = 1e-9
-# LIBLINEAR stops where its tolerance is met, which depends on the last digit of the features:
-# changes of 1e-15 moved F1 of the SVM with C=100 on OptDigits, class 1, between 0.980 and 0.986.
+# Where LIBLINEAR stops depends on the last digits of the features: changes of 1e-15 moved the F1 of
+# the SVM with C=100 on OptDigits, class 1, between 0.980 and 0.986.
 BY_LIBLINEAR, CLOSE_ENOUGH = ("SVM", "SVR", "PCA+SVM", "CSDA+SVM"), 0.01
 
 

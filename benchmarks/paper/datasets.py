@@ -2,7 +2,7 @@
 
 A set is read from the folder that the environment variable PCSDA_DATA names: an NPZ archive with
 `X`, `y` and `label_names`, or, for faces, a folder of pictures for each class. A set that is not
-there is absent; nothing replaces it.
+there is reported as absent and not replaced by another.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ PICTURES = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".tif", ".tiff"}
 class Source:
     """A data set: its row in the paper's tables, its origin and its terms.
 
-    `archive` and `folder` are names within PCSDA_DATA, `openml` is a number at OpenML, and
-    `published` is the row of the paper's tables, or None for sets that the paper does not use.
-    `shape` is the shape of the pictures if rows are pixels.
+    `archive` and `folder` are names within PCSDA_DATA, `openml` is an OpenML id, and `published` is
+    the row in the paper's tables, or None for sets that the paper does not use. `shape` is the
+    shape of the pictures if rows are pixels.
     """
 
     name: str
@@ -194,7 +194,7 @@ SOURCES = {source.name: source for source in (*PAPER, *EXTRA)}
 
 
 def load(name: str, *, openml: bool = False) -> Dataset:
-    """Read a data set; with `openml`, fetch it from OpenML if it is absent there."""
+    """Read a data set; with `openml`, fetch it from OpenML if it is not in PCSDA_DATA."""
     source = SOURCES[name]
     if name == "digits":
         from sklearn.datasets import load_digits
@@ -225,7 +225,7 @@ def _dataset(name: str, X: np.ndarray, labels: np.ndarray) -> Dataset:
 
 
 def _shape_of(name: str, X: np.ndarray) -> tuple[int, int] | None:
-    """The shape of the pictures; None where a copy has other columns than pixels."""
+    """Return the shape of the pictures, or None if the columns are not their pixels."""
     shape = SOURCES[name].shape
     return shape if shape and prod(shape) == X.shape[1] else None
 

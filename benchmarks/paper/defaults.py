@@ -6,7 +6,7 @@ Only ORL, ISOLET and USPS are used; none is a set of the paper. Each class of a 
 if there are more than 15) is tested on the splits of the protocol. USPS contributes 3000 random
 rows to each split, which keeps the study short. A variant changes one default of an estimator, or
 a few that belong together, and is judged by average precision, F1 and log-loss on the test part.
-Rows go to a file from which a restart continues.
+Rows are written to a file, so that a stopped study can resume.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SETS = ("ORL", "ISOLET", "USPS")
 USPS_ROWS = 3000
 ROWS = Path(__file__).parent / "results" / "defaults.jsonl"
 AS_IT_IS = "as it is"
-# Smaller log-loss is better, so it is negated.
+# Log-loss is negated, so that larger values are better.
 KINDS = {"ranking": "AP", "classification": "F1", "-log-loss": "log-loss"}
 Make = Callable[[int, Array], Any]
 
@@ -202,7 +202,7 @@ def _table(rows: list[Row]) -> Table:
 
 
 def _significant(found: Any, sets: list[str], name: str, own: str) -> str:
-    """Say where a variant differs from the default by more than two paired errors."""
+    """Say where a variant differs from the default by more than two paired standard errors."""
     if name == own:
         return "-"
     notes: dict[str, list[str]] = {}

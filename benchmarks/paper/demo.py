@@ -95,7 +95,7 @@ def save_picture(digits: Dataset, digit: str, output: Path) -> None:
     figure = Figure(figsize=(8.0, 5.0), layout="constrained")
     SubspaceDisplay.from_estimator(model, digits.X[test], y[test], ax=figure.subplots())
     figure.suptitle(f"Digit {digit} and the other digits, test images")
-    # Renamed when complete, so that a failure leaves no half picture behind.
+    # Renamed when complete, so that a failure leaves no partial picture.
     unfinished = output.with_name(f".{output.stem}.{os.getpid()}{output.suffix}")
     try:
         figure.savefig(unfinished, dpi=150)

@@ -1,13 +1,13 @@
-"""Settings that cross-validation chooses from, for every method that is not our own.
+"""Settings that cross-validation chooses from, for all methods except our own.
 
-They were fixed before anything of ours was tuned. There are two rules, without exception:
+They were fixed before any of our methods was tuned, by two rules:
 
-- A method of the paper's tables gets the ranges that the paper states, whole: regularisation
+- A method of the paper's tables gets the full ranges that the paper states: regularisation
   10^-3..10^3, dimension 1..25, K in {5, 10, 15, 20}.
 - Every other method gets exactly `N_SETTINGS` settings, except the cosine, which has none.
 
-All are judged on the same folds. A grid lists settings in order of preference in case of a tie:
-small and heavily regularised ones first.
+All are judged on the same folds. Ties go to the setting listed first: small and heavily regularised
+settings come first.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ Setting = dict[str, Any]
 
 N_SETTINGS = 28
 
-# The paper's ranges, each from simple to complex. A ridge is large first, a cost C small first.
+# The paper's ranges, each from simple to complex: from large ridges, and from small costs C.
 RIDGES = tuple(10.0**r for r in range(3, -4, -1))
 COSTS = tuple(10.0**r for r in range(-3, 4))
 DIMENSIONS = tuple(range(1, 26))
 SUBCLASSES = (5, 10, 15, 20)
 
-# The four bandwidths that PCSDACV looks at as well: the paper's rule and multiples of "scale".
+# The four bandwidths that PCSDACV tries too: the paper's rule and multiples of "scale".
 BANDWIDTHS: tuple[str | float, ...] = ("positive", 0.3, 1.0, 3.0)
 SHRINKAGES = tuple(float(f"{s:.4g}") for s in np.geomspace(1.0, 1e-4, N_SETTINGS))
 FEW_DIMENSIONS = (1, 2, 3, 5, 10, 15, 25)
 FEW_RIDGES = (1e3, 1e1, 1e-1, 1e-3)
 FEW_COSTS = (1e-3, 1e-1, 1e1, 1e3)
-# Directions for rows and for columns of pictures; lists, as rows of results hold them.
+# Numbers of directions for the rows and columns of pictures; lists, as in the stored results.
 FEW_SHAPES = ([1, 1], [1, 2], [2, 1], [2, 2], [3, 3], [4, 4], [5, 5])
 
 

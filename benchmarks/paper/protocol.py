@@ -31,7 +31,7 @@ from .rows import Row
 from .spaces import Array, Space
 
 TRAINING_SHARE = 0.7
-# All classes of a set that has at most so many, else so many of them, seeded.
+# A set with at most ALL_CLASSES classes uses all of them, a larger set a seeded SOME_CLASSES.
 ALL_CLASSES = 15
 SOME_CLASSES = 10
 METRICS = {"ranking": "average precision", "classification": "F1"}
@@ -79,7 +79,7 @@ class Unit:
 
     @property
     def seed(self) -> int:
-        """Seed of the split, the folds and a method's draws; it depends on the names alone."""
+        """Seed for the split, the folds and a method's draws; it depends only on the names."""
         return zlib.crc32(f"{self.dataset}/{self.label}/{self.split}".encode())
 
 
@@ -113,14 +113,14 @@ def split_rows(y: Array, seed: int) -> tuple[Array, Array]:
 
 
 def average_precisions(y: Array, scores: Array) -> Array:
-    """Compute the average precision of each row of scores; ties are one threshold."""
+    """Compute the average precision of each row of scores; tied scores share a threshold."""
     order = np.argsort(-scores, axis=1, kind="stable")
     ranked, hits = np.take_along_axis(scores, order, axis=1), y[order]
     places = np.arange(1, len(y) + 1)
     precision = np.cumsum(hits, axis=1) / places
     ends = np.ones_like(hits)
     ends[:, :-1] = ranked[:, :-1] != ranked[:, 1:]
-    # Each row counts at the last place of those that score alike.
+    # Tied samples all count at the last of their places.
     last = np.where(ends, places, len(y) + 1)[:, ::-1]
     last = np.minimum.accumulate(last, axis=1)[:, ::-1] - 1
     return np.sum(hits * np.take_along_axis(precision, last, axis=1), axis=1) / y.sum()
@@ -143,7 +143,7 @@ def fold_values(kind: str, y: Array, scores: Array) -> Array:
 
 def best_setting(values: list[Array]) -> int:
     """Return the index of the setting with the best mean over folds; ties go to the first."""
-    mean = np.mean(values, axis=0)  # NaN where that of any fold is
+    mean = np.mean(values, axis=0)  # NaN if any fold has NaN
     if np.isnan(mean).all():
         raise ValueError("no setting could be fitted in every fold")
     return int(np.nanargmax(np.round(mean, 12)))
@@ -156,7 +156,7 @@ def measure_test(kind: str, y: Array, scores: Array) -> float:
 
 
 def run_unit(dataset: Dataset, unit: Unit, protocol: Protocol) -> Outcome:
-    """Choose every method in folds of the training part, then measure it on the test part."""
+    """Choose each method's setting on folds of the training part; measure it on the test part."""
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("always")
         return _Run(dataset, unit, protocol).outcome()

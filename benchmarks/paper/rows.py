@@ -1,4 +1,4 @@
-"""Rows in a file that survives an interrupted run: one line each, written whole."""
+"""Files of result rows, one per line, that survive an interrupted run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KEY = ("profile", "dataset", "class", "split", "method", "kind")
 
 
 def key(row: Row) -> tuple[Any, ...]:
-    """Return what identifies a row; no two rows of a file share it."""
+    """Return the key of a row, which is unique within a file."""
     return tuple(row[name] for name in KEY)
 
 
@@ -38,7 +38,7 @@ def read(path: Path) -> list[Row]:
 
 
 class RowFile:
-    """Appends rows to a file, each on disk before the next; locks the file."""
+    """A locked file to which rows are appended, one whole line at a time."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -81,7 +81,7 @@ class RowFile:
 
 
 def write(path: Path, text: str) -> None:
-    """Replace a file as a whole, so that no reader sees half of it."""
+    """Replace a file atomically, so that no reader sees part of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -22,7 +22,7 @@ def plan(
     profile: str,
     done: set[tuple],
 ) -> list[Unit]:
-    """List units with the methods that lack a row, split by split over all sets.
+    """List units with the methods that lack a row, ordered by split and then by data set.
 
     Methods for pictures are skipped on other sets.
     """

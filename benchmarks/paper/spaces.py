@@ -24,9 +24,9 @@ Array = np.ndarray
 class Basis:
     """Features in the eigenbasis of their total scatter, about their grand mean.
 
-    `scatter` holds the eigenvalues, in descending order; `rows` and `others` the coordinates of
-    the training rows and of the rows to be scored; `unit` the mean squared distance from the grand
-    mean, which relative ridges are multiples of.
+    `scatter` holds the eigenvalues, in descending order; `rows` and `others` hold the coordinates
+    of the training rows and of the rows to score. `unit` is the mean squared distance from the
+    grand mean, the unit of relative ridges.
     """
 
     scatter: Array
@@ -40,17 +40,17 @@ class Basis:
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """Rows to learn from and rows to score.
+    """Training rows and rows to score.
 
     Attributes
     ----------
     X, y : training rows and their labels, True for the class of interest
     others : rows to score
-    seed : of landmarks, clusterings and random targets
-    exact_up_to : with more training rows than this the kernel map is Nystroem's
-    n_landmarks : of that map
-    n_rows : training rows of the whole problem; folds use the kind of map that it uses
-    shape : of the pictures that rows of X are, None if they are none
+    seed : seed for landmarks, clusterings and random targets
+    exact_up_to : largest number of training rows for an exact kernel map; otherwise Nystroem's
+    n_landmarks : number of landmarks of the Nystroem map
+    n_rows : training rows of the whole problem, which decide the kind of map for its folds too
+    shape : shape of the pictures in X, or None if rows are not pictures
     """
 
     X: Array
@@ -96,7 +96,7 @@ class Space:
         mean = rows.mean(axis=0)
         centred = rows - mean
         values, vectors = linalg.eigh(centred.T @ centred, check_finite=False)
-        # Directions in which the rows do not vary hold nothing but rounding.
+        # Directions in which the rows do not vary contain only rounding errors.
         kept = values > 1e-12 * values[-1]
         values, vectors = values[kept][::-1], vectors[:, kept][:, ::-1]
         return Basis(values, centred @ vectors, (others - mean) @ vectors)

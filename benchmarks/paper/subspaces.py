@@ -1,10 +1,10 @@
 """Subspaces at every setting of a grid from one factorisation, for choosing among them.
 
 These are shortcuts for the folds only: reported results come from the estimators themselves. Tests
-compare each shortcut with the estimator that it replaces. Axes come from the estimators too, all d
-of a setting at once, except for the trace ratio, whose axes are not nested in d: the estimator
-finds them in a span that settings share. Rows are those of a `Basis`. Ridges are relative: `eps` is
-the ridge times the mean squared distance from the grand mean.
+compare each shortcut with the estimator that it replaces. The estimators also compute the axes, for
+all d at once. Only the axes of the trace ratio are not nested in d; the estimator finds them within
+a span that all settings share. Rows are those of a `Basis`. Ridges are relative: `eps` is the ridge
+times the mean squared distance from the grand mean.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from pcsda import CSDA
 
 from .spaces import Array, Basis
 
-# Leading pivots of a covariance below this share of its diagonal are rounding.
+# Pivots of a covariance below this share of its diagonal are rounding errors.
 SINGULAR = 1e-10
-# Residual at which a trace-ratio subspace counts as found, relative to the matrix.
+# Residual at which a trace-ratio subspace counts as found, relative to the norm of S_n.
 SETTLED = 1e-4
 
 
@@ -47,7 +47,7 @@ class Subspace:
     def rule(self, ridged: bool = False) -> Array:
         """Return decision values g, eq. (27), at equal priors, one row for each leading d.
 
-        They are NaN if the covariances of so many axes are singular. With `ridged`, covariances
+        They are NaN if the covariances on these d axes are singular. With `ridged`, covariances
         are those of S_p + eps I and S_w + eps I.
         """
         added = self.ridge if ridged else 0.0
@@ -65,7 +65,7 @@ class Subspace:
         return near - far
 
     def _phi_o(self, negative: Array) -> Array:
-        """Eq. (Phi_o): S_n / K + S_w / N_n."""
+        """Compute eq. (Phi_o): S_n / K + S_w / N_n."""
         labels = self.groups[~self.y] - 1
         counts = np.bincount(labels)
         members = np.zeros((len(counts), len(labels)))
@@ -132,7 +132,7 @@ class ClassSpecific:
         mean = basis.rows[y].mean(axis=0)
         positive = basis.rows[y] - mean
         S_p = positive.T @ positive
-        # The grand mean is the origin, so all rows about `mean` have T + N mean mean'.
+        # The grand mean is the origin, so the scatter of all rows about `mean` is T + N mean mean'.
         S_n = np.diag(basis.scatter) + len(y) * np.outer(mean, mean) - S_p
         return cls(basis, y, mean, S_p, S_n)
 
@@ -143,7 +143,7 @@ class ClassSpecific:
         return self.S_n + n_n * (step**2 + 2 * step) * square, self.S_p + n_p * step**2 * square
 
     def project(self, directions: Array, step: float = 0.0) -> Subspace:
-        """Coordinates about the reference m + step (m - m_n)."""
+        """Return coordinates about the reference m + step (m - m_n)."""
         origin = (self.mean + step * self.gap) @ directions
         rows, others = self.basis.rows @ directions, self.basis.others @ directions
         return Subspace(rows - origin, others - origin, self.y)
@@ -157,10 +157,10 @@ def trace_ratio(
 ) -> dict[tuple[float, int], Subspace]:
     """Maximise tr(W'S_n W) / tr(W'(S_p + eps I)W) over orthonormal W, for all ridges and d.
 
-    W holds the top eigenvectors of ``S_n - rho S_p`` at the right rho, whatever the ridge, and
-    these change smoothly with rho. So all problems are solved in the span of the eigenvectors at a
-    few rho, to which those at the worst rho are added until no solution leaves a residual. If the
-    reference is learned too, the gap between the class means enters with a weight.
+    For every ridge, W holds the top eigenvectors of ``S_n - rho S_p`` at the right rho, and these
+    change smoothly with rho. So all problems are solved in a common span of eigenvectors at a few
+    rho. Until no solution leaves a residual, the eigenvectors at the rho with the largest residual
+    are added. If the reference is learned too, the span includes the gap between the class means.
     """
     most = min(max(dims), len(problem.S_p))
     span = _top(problem.S_n, most)
@@ -193,7 +193,7 @@ def trace_ratio(
 
 
 def _left_over(problem: ClassSpecific, W: Array, ridge: float, step: float) -> tuple[float, Array]:
-    """Return how far W is from eigenvectors of ``S_n - rho S_p`` at its ratio, and that form."""
+    """Return the residual of W as eigenvectors of ``S_n - rho S_p``, and this matrix."""
     S_n, S_p = problem.about(step)
     bottom = np.sum(W * (S_p @ W)) + ridge * problem.basis.unit * W.shape[1]
     form = S_n - np.sum(W * (S_n @ W)) / bottom * S_p
@@ -209,8 +209,8 @@ def _top(matrix: Array, d: int) -> Array:
 
 
 def _joined(span: Array, added: Array) -> Array:
-    """Return an orthonormal basis of both, which starts with the first."""
-    for _ in range(2):  # once leaves rounding
+    """Return an orthonormal basis of both spans, which begins with the columns of `span`."""
+    for _ in range(2):  # the second pass removes rounding errors
         added = added - span @ (span.T @ added)
     fresh, sizes, _ = linalg.qr(added, mode="economic", pivoting=True)
     return np.hstack([span, fresh[:, np.abs(sizes.diagonal()) > 1e-9]])

@@ -178,7 +178,7 @@ def all_methods(found: dict[str, dict[str, Summary]], sets: list[str]) -> Table:
 def against(rows: list[Row], kind: str, sets: list[str]) -> list[Block]:
     """Compare our method with the best method of others on each set.
 
-    Variants of published methods and other estimators of ours are no rivals.
+    Variants of published methods, and our other estimators, are left out.
     """
     lines = []
     values = cells(rows, kind)

@@ -151,7 +151,7 @@ def save(output: Path, found: list[rows.Row]) -> None:
 
 
 def run(args: argparse.Namespace, ticker: Ticker, effort: Effort) -> list[rows.Row]:
-    """Measure all jobs; files are written after each, so that a stop loses only one."""
+    """Measure all jobs, writing the files after each case, so that a stop loses only one."""
     clock = PROCESSOR if args.processor_time else REAL
     context = rows.environment(args.threads) | {"quick": args.quick, "clock": clock.name}
     earlier = rows.comparable(rows.read(args.output / "rows.jsonl"), context)

@@ -1,4 +1,4 @@
-"""Banks of ten thousand labels: fitted, scored, changed and saved. They run only if named."""
+"""Jobs that fit, score, change and save banks of up to 10,000 labels. They run only if named."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .measure import Bound, Contestant, Job
 from .setup import Setup, gram_and_cholesky
 
 LABELS, ROWS, WIDTH, AXES = 10_000, 10, 256, 20
-# Labels of the bank that is changed.
+# Number of labels in the bank that is changed.
 SOME = 1000
 MOST_SECONDS, CHANGE_SECONDS, SHARE_OF_ARRAYS, TIMES_PRODUCT = 60, 0.01, 3, 2
 QUICK = 250

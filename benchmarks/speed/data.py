@@ -14,13 +14,13 @@ N_SUBCLASSES = 10
 # dimension, so a few rows in a hundred fall on the wrong side.
 SEPARATION = 2.5
 BLOCK = 4096
-# Labels of the rest, which no contestant is told.
+# Number of labels; contestants are not told those of the rest.
 N_LABELS = 50
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Rows with binary labels and groups, of which 0 is that of the positives."""
+    """Rows with binary labels and group numbers; the positives are group 0."""
 
     X: np.ndarray
     y: np.ndarray
@@ -30,7 +30,7 @@ class Sample:
 def make_sample(n_rows: int, width: int, seed: int = 0, n_subclasses: int = N_SUBCLASSES) -> Sample:
     """Draw one positive group and `n_subclasses` negative ones, equally large, in random order.
 
-    X is filled in place and blockwise, so that drawing it takes no memory beyond it.
+    X is filled in place, block by block, so that no other large array is needed.
     """
     rng = np.random.default_rng(seed)
     groups = rng.permutation(np.arange(n_rows) % (n_subclasses + 1))
@@ -54,7 +54,7 @@ def make_labelled(labels: np.ndarray, width: int, seed: int = 0) -> np.ndarray:
 def make_verification(
     n_rows: int, width: int, n_positive: int | None = None, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw rows of one class of interest and of many others; by default 50 classes alike."""
+    """Draw rows of one class of interest and of many others; by default 50 classes of like size."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(1, N_LABELS, n_rows)
     labels[: n_rows // N_LABELS + 2 if n_positive is None else n_positive] = 0
@@ -71,5 +71,5 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 def rbf_gamma(width: int) -> float:
-    """Return 1 / (2 s^2), with s the distance of two rows of a group in `width` dimensions."""
+    """Return 1 / (2 s^2), with s the typical distance of two rows of a group in `width` columns."""
     return 1 / (4 * width)

@@ -1,6 +1,6 @@
-"""metric-learn, which requires an older scikit-learn, in a separate Python.
+"""Time metric-learn in a separate Python, because it requires an older scikit-learn.
 
-This file runs on both sides: here it sends the request; there, as a program, it fits and times.
+This file runs in both: here it sends the request; there it runs as a program that fits and times.
 It needs only NumPy, scikit-learn, threadpoolctl and metric-learn there, for instance from
 ``pip install metric-learn "scikit-learn<1.8"``: metric-learn 0.7 does not work with a newer one.
 """

@@ -1,4 +1,4 @@
-"""The speed page of the documentation: the calls that users make, and all else folded."""
+"""The speed page of the documentation: the calls that users make, then all tables folded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIRST = (
     *("default-fit", "few-positives", "default-kernel", "default-search"),
     *("array-in-blocks", "command-line"),
 )
-# So many others are shown at a glance.
+# Number of other contestants in each line of the short table.
 FEW = 2
 GLANCE = """\
 Milliseconds, best round, for the given rows x features. For each other method: its time, and how
@@ -43,7 +43,7 @@ def page(rows: list[Row]) -> str:
 
 
 def glance(rows: list[Row]) -> str:
-    """Write a line for each call of ours, with the first others; two columns fit on a phone."""
+    """Write a line for each of our calls, with up to FEW others; two columns fit on a phone."""
     lines = []
     for _, contestants in groupby(rows, key=lambda row: (row["job"], row["case"])):
         of_case = list(contestants)

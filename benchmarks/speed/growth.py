@@ -1,7 +1,7 @@
 """How time grows with N, D, K, C and L: sizes for the jobs, and exponents from their rows.
 
-Each exponent is compared with the theoretical one: the same fit to the operations that a
-contestant's formula counts at the same sizes. Lower-order terms bend both in the same way.
+Each exponent is compared with a theoretical one, fitted in the same way to the operation counts of
+the contestant's formula at the same sizes. Lower-order terms affect both alike.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from .setup import KERNEL_WIDTH, Setup, fit_grouped, gram_and_cholesky
 
 LIMIT = "X'X + Cholesky"
 LIMIT_COST = Cost("N D^2 + D^3/3", lambda N, D, **_: N * D**2 + D**3 / 3)
-# Statistics, then the leverages of the rows that are left out, each with a triangle's worth of D^2;
-# the factor and its inverse; the nearest centroid and the coordinates of every row.
+# Statistics; the leverages of the left-out rows, by a triangular product; the factor and its
+# inverse; the nearest centroid and the coordinates of every row.
 FIT_COST = Cost(
     "N D^2 + n D^2 + 2/3 D^3 + 2 N D K, n left out",
     lambda N, D, K=10, **_: (N + left_out(N, K)) * D**2 + 2 * D**3 / 3 + 2 * N * D * K,
@@ -61,7 +61,7 @@ def left_out(n_rows: float, n_subclasses: int) -> float:
 
 
 def limit(X: np.ndarray) -> Contestant:
-    """Run the calls that no fit from second moments can avoid."""
+    """Make a contestant from the calls that no fit from second moments can avoid."""
     return Contestant(LIMIT, "limit", partial(gram_and_cholesky, X), cost=LIMIT_COST)
 
 
@@ -97,7 +97,7 @@ def linear_growth(name: str, grows: str, n_rows: int, width: int, count: int) ->
 
 
 def growth_search(setup: Setup) -> Iterator[Job]:
-    """Growth of PCSDACV(), left to itself, with the number N of rows, D = 100."""
+    """Growth of PCSDACV(), without given values, with the number N of rows, D = 100."""
     for n_rows in (2000, 4000, 8000, 16000, 32000):
         sample = make_sample(setup.size(n_rows), 100)
         search = partial(PCSDACV(PCSDA(random_state=0)).fit, sample.X, sample.y)
@@ -183,7 +183,7 @@ class Growth:
     Attributes
     ----------
     job, contestant, role, size, unit, formula : str
-        `size` is the letter of what grows.
+        `size` is the letter of the size that grows.
     sizes, amounts : list
     exponent, error : float
         Slope of log amount over log size, with its standard error.
@@ -192,7 +192,7 @@ class Growth:
     steepest : float or None
         Bound on the exponent.
     noisy, quick : bool
-        Whether any of the amounts is.
+        Whether any of the measurements was.
     """
 
     job: str
@@ -212,7 +212,7 @@ class Growth:
 
 
 def growths(rows: list[dict[str, Any]]) -> list[Growth]:
-    """Fit every contestant of the growth jobs that was measured at two sizes or more."""
+    """Fit the growth of every contestant that was measured at two sizes or more."""
     series: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
         if "grows" in row:
@@ -221,7 +221,7 @@ def growths(rows: list[dict[str, Any]]) -> list[Growth]:
 
 
 def growth(rows: list[dict[str, Any]]) -> Growth:
-    """Fit one contestant."""
+    """Fit the growth of one contestant."""
     rows = sorted(rows, key=_size)
     first, sizes = rows[0], [_size(row) for row in rows]
     unit = "seconds" if "seconds" in first else "bytes"
@@ -255,7 +255,7 @@ def _size(row: dict[str, Any]) -> float:
 def fit_exponent(sizes: list[float], values: list[float]) -> tuple[float, float]:
     """Return the least-squares slope of log value over log size, and its standard error.
 
-    Two points show no error, so it is zero.
+    With only two points, the error is zero.
     """
     x, y = np.log(sizes), np.log(values)
     x, y = x - x.mean(), y - y.mean()

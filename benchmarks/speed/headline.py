@@ -28,7 +28,7 @@ from .setup import Setup, factor_and_leverages, gram_and_cholesky, kernel_and_le
 
 LIMIT, LOGISTIC, MACHINES = "X'X + Cholesky", "LogisticRegression", "GridSearchCV(SVC), 12 settings"
 LEAVING = "bare BLAS and LAPACK"
-# A quick look has rows of both classes for every fold.
+# Smallest number of rows in a quick run, so that every fold has rows of both classes.
 FEWEST = 60
 
 
@@ -109,7 +109,7 @@ def default_search(setup: Setup) -> Iterator[Job]:
 
 
 def searching(label: str, estimator: Any, X: np.ndarray, y: np.ndarray, bound: Bound) -> Contestant:
-    """Make a contestant from one of our searches without given values."""
+    """Make a contestant from one of our searches, with no grid given."""
     return Contestant(label, "pcsda", partial(PCSDACV(estimator).fit, X, y), (bound,))
 
 
@@ -138,7 +138,7 @@ def busy_machine(setup: Setup) -> Iterator[Job]:
 
 
 def seconds_beside(now: Callable[[], float], call: Callable[[], object], others: int = 2) -> float:
-    """Return the seconds of a call while other processes keep as many processors busy."""
+    """Return the seconds of a call while `others` other processes each keep a processor busy."""
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(others)]
     try:
         time.sleep(0.3)  # until they have started
@@ -152,7 +152,7 @@ def seconds_beside(now: Callable[[], float], call: Callable[[], object], others:
 
 
 def array_in_blocks(setup: Setup) -> Iterator[Job]:
-    """Fit by blocks what fits in memory; yardstick: PCSDA().fit."""
+    """Fit in blocks an array that fits in memory; yardstick: PCSDA().fit."""
     X, y = make_verification(setup.size(6400), setup.size(512))
     model, whole = PCSDA(random_state=0), "PCSDA().fit"
     by_blocks = partial(fit_blocks, PCSDA(random_state=0), X, y=y)

@@ -1,6 +1,6 @@
-"""scikit-learn-intelex, in a separate Python, because it replaces parts of scikit-learn.
+"""Time scikit-learn-intelex in a separate Python, because it replaces parts of scikit-learn.
 
-This file runs on both sides: here it sends the request; there, as a program, it fits and times.
+This file runs in both: here it sends the request; there it runs as a program that fits and times.
 It needs nothing else there: ``pip install scikit-learn-intelex``.
 """
 
@@ -43,7 +43,7 @@ def fit_seconds(
 
 def measure_here(estimator: str, size: list[int], threads: int, clock: str) -> float:
     """Fit in this process and return the seconds of the best fit."""
-    from sklearnex import linear_model, svm  # absent on the other side
+    from sklearnex import linear_model, svm  # only in the other Python
 
     kind = svm.SVC if estimator == "SVC" else getattr(linear_model, estimator)
     X, y = make_verification(*size)

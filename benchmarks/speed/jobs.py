@@ -64,7 +64,7 @@ def linear_fit(setup: Setup) -> Iterator[Job]:
                 Contestant(limit, "limit", partial(gram_and_cholesky, sample.X)),
                 fitting(bare, PCSDA(**BARE), sample, Bound(limit, at_most=2)),
                 fitting(ours, PCSDA(), sample, Bound(limit, at_most=4)),
-                # None of them leaves out or calibrates, and yet they have to take longer.
+                # The peers neither leave rows out nor calibrate, but must still take longer.
                 *peer_fitting(
                     linear_peers(), sample, Bound(bare, at_least=1), Bound(ours, at_least=1)
                 ),
@@ -377,7 +377,7 @@ def metrics(setup: Setup) -> Iterator[Job]:
 
 
 def three_metrics(y: np.ndarray, llr: np.ndarray) -> tuple[float, float, float]:
-    """Compute the least that a report says about a verifier."""
+    """Compute the three metrics together."""
     return equal_error_rate(y, llr)[0], cllr(y, llr), min_cllr(y, llr)
 
 
@@ -408,5 +408,5 @@ JOBS: dict[str, Callable[[Setup], Iterator[Job]]] = {
     "metrics": metrics,
     **SCALE_JOBS,
 }
-# Jobs that run only when they are asked for.
+# Jobs that run only if requested.
 ON_REQUEST = {"metric-learn", "intelex", *SCALE_JOBS}

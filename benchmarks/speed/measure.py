@@ -18,8 +18,8 @@ from typing import Any
 # A run in which the slowest round of the yardstick took this much longer than its fastest one says
 # more about the machine than about the contestants.
 TOLERANCE = 1.2
-# Share of the machine that others may take before a steady run is marked as noisy all the same: a
-# constant load slows every round of the yardstick alike, and threads that wait for each other most.
+# If other programs use more than this share of the machine, even a steady run is marked as noisy: a
+# constant load slows every round of the yardstick alike, but threads that wait for each other most.
 OTHERS = 0.1
 
 
@@ -35,7 +35,7 @@ class Bound:
     at_least: float | None = None
 
     def holds(self, ratio: float) -> bool:
-        """Whether a ratio is within the bound."""
+        """Return whether a ratio is within the bound."""
         below = self.at_most is None or ratio <= self.at_most
         above = self.at_least is None or ratio >= self.at_least
         return below and above
@@ -144,8 +144,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Clock:
-    """The clock.
-
+    """Functions that tell the time used by this and other programs.
     Attributes
     ----------
     now, sleep : callables
@@ -156,7 +155,7 @@ class Clock:
     wall : callable or None
         A wall clock, if `now` is not one.
     elsewhere : str
-        The same as `now` in another process: a function of the module `time`.
+        Name of the function of the module `time` that replaces `now` in another process.
     """
 
     now: Callable[[], float]

@@ -32,8 +32,8 @@ def available() -> bool:
 def peak_of_fit(estimator: str, params: dict, n_rows: int, width: int, threads: int) -> int:
     """Return the peak memory of ``fit`` in bytes, beyond what was used before (X included).
 
-    Arrays of 64 KiB and more return to the system when they are freed; otherwise memory kept for
-    later use would be counted, or hidden, by chance.
+    Arrays of 64 KiB and more return to the system when they are freed; otherwise the result would
+    depend on how much memory the allocator keeps for later use.
     """
     case = json.dumps([estimator, params, n_rows, width, threads])
     done = subprocess.run(
@@ -60,7 +60,7 @@ def measure_here(estimator: str, params: dict, n_rows: int, width: int, threads:
 
 
 def _settle(estimator: object) -> None:
-    """Trigger late imports and the workspace of BLAS first, which are not part of the fit."""
+    """Trigger late imports and allocate the workspace of BLAS, which are not part of the fit."""
     sample = make_sample(200, 10)
     estimator.fit(sample.X, sample.y, subclass_labels=sample.groups)
     square = np.eye(1500)

@@ -12,7 +12,7 @@ from .rows import Row, write
 
 COLOURS = {"pcsda": "#c8102e", "peer": "#7d8597", "limit": "#1d3557"}
 ROLES = {"pcsda": "pcsda", "peer": "a peer", "limit": "the limit"}
-# Pictures of growth side by side.
+# Number of growth plots side by side.
 ACROSS = 3
 LINE_INCHES = 0.17
 GROWTH_INCHES = 3.0

@@ -25,7 +25,8 @@ from .setup import (
 )
 
 BARE_NUMPY = "bare NumPy"
-# A verification request: what a single row may take, in times of the bare expression and seconds.
+# Bounds on scoring a single row, as in a verification request: relative to the bare expression, and
+# in seconds.
 REQUEST_RATIO = 15
 REQUEST_SECONDS = 60e-6
 

@@ -35,7 +35,7 @@ WIDTH = 128
 FILE_ROWS, DASK_ROWS = 16_000_000, 2_000_000
 RATE_ROWS, RATE_WIDTH = 200_000, 512
 GROWTH_ROWS, GROWTH_WIDTH = (100_000, 1_000_000, 10_000_000), 32
-# Rows of a block, those of fit_blocks at this width: 64 MiB of float64.
+# Size of a block in float64, as in fit_blocks.
 BLOCK_BYTES = 64 << 20
 MOST_MEMORY = 10**9
 # A pass must have at least this share of the throughput of the bare loop.
@@ -123,7 +123,7 @@ def scale_file(setup: Setup) -> Iterator[Job]:
 
 
 def scale_rates(setup: Setup) -> Iterator[Job]:
-    """Fit from a file of 200000 rows at D = 512, for what more of it would cost; as scale-file."""
+    """Fit from a file of 200000 rows at D = 512, to extrapolate from; limit: as in scale-file."""
     with generated(setup.scratch, sized(setup, RATE_ROWS), RATE_WIDTH) as source:
         yield passes_job("scale-rates", source)
 

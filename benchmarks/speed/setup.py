@@ -71,9 +71,9 @@ def gram_and_cholesky(X: np.ndarray) -> np.ndarray:
 
 
 def factor_and_leverages(X: np.ndarray) -> np.ndarray:
-    """What every exact fit that leaves rows out has to do, without k-means and densities.
+    """Do what every exact fit that leaves rows out has to do, without k-means and densities.
 
-    For tall rows a product of all rows with a triangle, for wide ones the inverse of their factor.
+    For tall X, multiply all rows by a triangular matrix; for wide X, invert a Cholesky factor.
     """
     if X.shape[1] > X.shape[0]:
         return factor_and_inverse(X @ X.T, len(X))
@@ -82,7 +82,7 @@ def factor_and_leverages(X: np.ndarray) -> np.ndarray:
 
 
 def kernel_and_leverages(X: np.ndarray, gamma: float, n_left: int) -> np.ndarray:
-    """The same for a kernel, with `n_left` rows left out: the matrix, its factor, their inverse."""
+    """Do the same for a kernel, leaving out `n_left` rows: the matrix, its factor, an inverse."""
     matrix = X @ X.T
     lengths = matrix.diagonal().copy()
     matrix *= 2
@@ -94,7 +94,7 @@ def kernel_and_leverages(X: np.ndarray, gamma: float, n_left: int) -> np.ndarray
 
 
 def factor_and_inverse(matrix: np.ndarray, n_left: int) -> np.ndarray:
-    """LAPACK's factor of a matrix that is overwritten, and the inverse of its last rows."""
+    """Factor a matrix in place with LAPACK, and invert the factor's block of the last rows."""
     matrix.flat[:: len(matrix) + 1] += 1
     factor = dpotrf(matrix.T, lower=1, overwrite_a=1, clean=0)[0]
     last = len(factor) - n_left
@@ -139,7 +139,7 @@ def nystroem_peers(gamma: float, landmarks: int) -> dict[str, Any]:
 
 
 def svc(gamma: float) -> SVC:
-    """Make a support vector machine with room for its whole kernel matrix."""
+    """Make a support vector machine whose cache holds the whole kernel matrix."""
     return SVC(gamma=gamma, cache_size=500)
 
 

@@ -24,7 +24,7 @@ Where the time goes, for our calls that take more than 1.5 times as long as the 
 the largest shares, by function of the library or module of scikit-learn, including all that it
 calls. For growth jobs, only the smallest and the largest case.
 """
-# From this ratio on the table says where the time goes.
+# Above this ratio, the page says where the time goes.
 SLOW = 1.5
 GROWTH_COLUMNS = (
     *("job", "contestant", "sizes", "time or memory"),
@@ -99,7 +99,7 @@ def growth_table(found: list[Growth]) -> str:
 
 
 def ends_of_growth(rows: list[Row]) -> Iterator[Row]:
-    """Yield all rows but those between the first and the last case of a job of growth."""
+    """Yield all rows, but of each growth job only those of its first and last case."""
     for _, group in groupby(rows, key=lambda row: row["job"]):
         of_job = list(group)
         for row in of_job:

@@ -19,7 +19,7 @@ from typing import Any
 from .measure import Job
 
 INTERVAL = 0.001
-# Places named for a contestant; the rest is many small ones.
+# Number of places listed for a contestant; the others are small.
 NAMED = 6
 # The instruction at which a function begins.
 RESUME = dis.opmap["RESUME"]
@@ -78,7 +78,7 @@ def place(frame: FrameType | None) -> str:
             continue
         package, _, module = frame.f_globals.get("__name__", "").partition(".")
         if package == OURS:
-            # Functions within a function, such as the work of a thread, bear its name too.
+            # Nested functions, such as the work of a thread, include the outer function's name.
             inside = frame.f_code.co_qualname.replace(".<locals>", "")
             return f"{module}.{inside}"
         if package == THEIRS:
@@ -90,7 +90,7 @@ def place(frame: FrameType | None) -> str:
 def _just_entered(frame: FrameType) -> bool:
     """Return whether a function has done nothing yet.
 
-    Python looks for signals when a function begins, but not after every operator, so the time
-    before the call often shows only there.
+    Python checks for signals when a function begins, but not after every operation. So an
+    interruption during the time before a call is often noticed only there.
     """
     return frame.f_lasti <= 2 * frame.f_code.co_code[::2].find(RESUME)

@@ -319,8 +319,8 @@ class _OnDask:
 
     def _run(self, task: Pass[Result], blocks: list[Any]) -> Result | None:
         delayed = _dask().delayed
-        # All blocks share one node for the task, so that it is sent once and the scheduler can send
-        # it again.
+        # All blocks share one node for the task, so that the client sends it only once. The
+        # scheduler can send it again.
         shared = delayed(task, name=f"pcsda-{task.name}-{uuid.uuid4()}", traverse=False)
         of_block, merge = delayed(_of_block, pure=False), delayed(_merge, pure=False)
         level = [

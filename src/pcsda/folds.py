@@ -53,7 +53,7 @@ def fold_scores(
         if enough is not None and min(np.sum(seen & positive), np.sum(seen & ~positive)) >= enough:
             break
         if positive[train].all() or not positive[train].any():
-            continue  # one fold holds all rows of a class
+            continue  # the test fold holds all rows of a class
         labels = np.unique(groups[train], return_inverse=True)[1]
         try:
             scores[test] = learn(train, labels)(test)

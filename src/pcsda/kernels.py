@@ -41,7 +41,7 @@ class Kernel:
     """A kernel function with fixed parameters.
 
     A linear kernel may be computed relative to an `origin`. Fitted models do not depend on the
-    origin, but inner products of rows that have a large common offset would be less precise.
+    origin, but without it a large offset common to all rows would cost precision.
     """
 
     metric: Metric = "rbf"

@@ -75,7 +75,7 @@ class OldCalibration:
     """A calibration as stored in files of format 1: slope and offset of one score."""
 
 
-# Modules named in files of format 1, each with the present types that replace its types.
+# Modules named in files of format 1, each with the current types that replace its types.
 OLD_TYPES: dict[str, tuple[type, ...]] = {
     "bank": (VerifierBank,),
     "estimators": (CSDA, PCSDA),
@@ -294,7 +294,7 @@ def _title(model: BaseEstimator) -> str:
     name = type(model).__name__
     inside = parts(model)
     if isinstance(model, VerifierBank):
-        alike = isinstance(model.estimator, (PCSDA, KernelPCSDA, type(None)))  # builds nothing
+        alike = isinstance(model.estimator, (PCSDA, KernelPCSDA, type(None)))  # avoids building one
         one = model.estimator if alike else next(iter(model.models_.values()))
         inside = (PCSDA() if one is None else one,)
     elif isinstance(model, MixtureVerifier):

@@ -20,8 +20,8 @@ Scores = dict[str, Array]
 class Method:
     """A method of the study.
 
-    `choose` is None if nothing is chosen in folds. Then `report` may write into its setting what
-    the method chose by itself, and from how many settings (`n_settings`). `group` is the method's
+    `choose` is None if nothing is chosen on folds. In that case, `report` may add to its setting
+    what the method itself chose, and from how many settings (`n_settings`). `group` is the method's
     part of the tables. If `of_pictures`, rows must be pictures.
     """
 
@@ -58,7 +58,7 @@ def linear_svm(C: float) -> LinearSVC:
 
 
 def one_by_one(report: Callable[[Space, Setting], Scores]) -> Callable[..., Scores]:
-    """Choose by fitting every setting in turn."""
+    """Make a function that scores all settings by fitting each in turn."""
 
     def choose(space: Space, grid: list[Setting]) -> Scores:
         found = [report(space, setting) for setting in grid]

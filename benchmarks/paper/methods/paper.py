@@ -20,9 +20,9 @@ from ..spaces import Array, Space
 from ..subspaces import Subspace
 from .interface import KINDS, Method, Scores, both, linear_svm, one_by_one, published
 
-# Loss that LIBLINEAR's support vector regression does not see; its default.
+# Errors up to this size cost nothing in support vector regression; LIBLINEAR's default.
 EPSILON = 0.1
-# The ridge of the ablation in which it is not chosen: the default of the library.
+# Ridge of the ablation in which it is not chosen, as in PCSDA.published.
 FIXED_RIDGE = 1e-2
 
 
@@ -100,7 +100,7 @@ def _one_axis(space: Space, ridge: float) -> Subspace:
 
 def choose_lda(space: Space, grid: list[Setting]) -> Scores:
     found = [_one_axis(space, setting["ridge"]) for setting in grid]
-    # The positive mean is at zero: nearer to it than to the other is below half of that one.
+    # The positive mean is at zero, so rows on its side of half the negative mean are nearer to it.
     far = [sub.rows[~space.y].mean() for sub in found]
     nearer = [m * (m / 2 - sub.others[:, 0]) for m, sub in zip(far, found, strict=True)]
     return {
@@ -116,7 +116,7 @@ def report_lda(space: Space, setting: Setting) -> Scores:
     within = sum(np.sum((part - part.mean(axis=0)) ** 2) for part in parts)
     eps = setting["ridge"] * np.sum((rows - rows.mean(axis=0)) ** 2) / len(rows)
     shrinkage = eps / (eps + within / rows.shape[1])
-    # The solver "eigen" shrinks the scatter between the classes as well, which turns the axis.
+    # The solver "eigen" also shrinks the scatter between the classes, which rotates the axis.
     model = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=shrinkage).fit(rows, space.y)
     rows, others = rows @ model.coef_.T, others @ model.coef_.T
     nearest = NearestCentroid().fit(rows, space.y).predict(others)
@@ -127,7 +127,7 @@ def report_lda(space: Space, setting: Setting) -> Scores:
 
 
 def choose_pcsda(space: Space, grid: list[Setting], ridged: bool = False) -> Scores:
-    """Score all settings: each K needs a clustering, each ridge small systems, each d nothing."""
+    """Score all settings, with one clustering per K, small systems per ridge, and all d at once."""
     scores = {kind: np.full((len(grid), len(space.others)), np.nan) for kind in KINDS}
     for K in dict.fromkeys(setting["K"] for setting in grid):
         for ridge in dict.fromkeys(s["ridge"] for s in grid if s["K"] == K):

@@ -18,9 +18,9 @@ from ..spaces import Space
 from ..subspaces import ClassSpecific, Subspace
 from .interface import Method, Scores, both, linear_svm, one_by_one, published
 
-# The ridge of the CSDA subspace before a linear SVM: the default of the library.
+# Ridge of the CSDA subspace before a linear SVM: the default of CSDA.
 CSDA_RIDGE = 1e-2
-# Targets of the regression, of which a setting takes the first d.
+# Largest number of axes, or of regression targets; a setting uses the first d.
 MOST = 25
 
 

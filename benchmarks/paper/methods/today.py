@@ -1,4 +1,4 @@
-"""What a user would pick today."""
+"""Methods that a user would choose today."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .interface import Method, Scores, both
 
 
 def choose_svc(space: Space, grid: list[Setting]) -> Scores:
-    """Use one kernel matrix per bandwidth, and fit no C that makes no difference.
+    """Use one kernel matrix per bandwidth, and skip values of C that change nothing.
 
     If no coefficient is at its bound C, every larger C has the same solution.
     """
@@ -42,7 +42,7 @@ def report_svc(space: Space, setting: Setting) -> Scores:
 
 
 def choose_qda(space: Space, grid: list[Setting]) -> Scores:
-    """Score all shrinkages from the eigenvectors of each covariance, which they share."""
+    """Score all shrinkages with one eigendecomposition of each covariance."""
     rows, others = space.mapped
     shares = np.array([setting["shrinkage"] for setting in grid])
     scores = np.full((len(grid), len(others)), space.log_odds)
@@ -67,7 +67,7 @@ def _logistic(C: float) -> LogisticRegression:
 
 
 def choose_logistic(space: Space, grid: list[Setting]) -> Scores:
-    """Use one map per bandwidth, and start each C from the solution of the last."""
+    """Use one map per bandwidth, and start each C from the previous solution."""
     scores: list[Any] = [None] * len(grid)
     for gamma in dict.fromkeys(setting["gamma"] for setting in grid):
         rows, others = space.mapped if gamma == "positive" else space.features(gamma)

@@ -38,7 +38,7 @@ class Draw:
     def of_total(cls, size: int, total: int) -> Draw:
         """Return a draw of `size` rows from a known total, with a bound on the keys.
 
-        Only once in 10^9 draws is the bound too low, so that the sample has too few rows.
+        The bound is too low, so that the sample has too few rows, only once in 10^9 draws.
         """
         return cls(size, min(1.0, (size + 6 * np.sqrt(size) + 20) / max(total, 1)))
 

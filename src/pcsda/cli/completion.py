@@ -8,7 +8,7 @@ from importlib.resources import files
 from .parser import build
 from .printing import show_json
 
-# These functions are missing in a shell whose settings do not start completion.
+# Start zsh's completion unless the user's settings do, and load its support for bash scripts.
 ZSH = """(( $+functions[compdef] )) || { autoload -U compinit && compinit -u }
 autoload -U +X bashcompinit && bashcompinit
 """

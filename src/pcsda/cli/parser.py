@@ -17,7 +17,7 @@ Exit codes: 0 success, 1 the data or the model is at fault, 2 wrong usage.
 
 # Docstrings are the help texts: this file's for the program, and each function's for the command
 # whose options it adds. The first paragraph comes before the options, the rest after them.
-# ruff: noqa: D205, D405, D406, D407 (help is no numpydoc)
+# ruff: noqa: D205, D405, D406, D407 (help is not numpydoc)
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from .linalg import Array, Mask
 
 # Removing a one-row subclass loses no axis if the other means span at least this share of its mean.
 SPANNED = 1e-6
-# If a smaller share of the leverage lies outside the axes, it is rounding: the axes fill the space.
+# A smaller share of the leverage outside the axes is rounding error: the axes span the space.
 ROUNDING = 1e-10
 # After rows are left out, a direction smaller than this share of the largest one counts as lost.
 LOST = 1e-10

@@ -142,7 +142,7 @@ def fit_calibration(
     log-likelihood ratio. A weak prior assumes that the mean of the views is already such a ratio:
     weights have the distribution Gamma(2, V), with mode 1/V for V views, and the offset N(0, 10^2).
     The prior keeps weights finite if the views separate the classes, and positive if the views are
-    worthless, so that calibration preserves the order of scores.
+    uninformative, so that calibration preserves the order of scores.
 
     Parameters
     ----------

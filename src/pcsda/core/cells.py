@@ -1,4 +1,4 @@
-"""Cells, each the rows of one class in one cluster. Sums over cells are reused for all classes."""
+"""Group rows into (class, cluster) cells, whose sums are reused for all classes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .scatter import group_means
 class Cells:
     """The non-empty (class, cluster) cells of a data set.
 
-    When one class is separated from all others, each group of rows is a union of cells. So a
-    quantity that is linear in the rows is summed over each cell only once. For each class, the sums
-    over groups are then sums over cells.
+    When one class is separated from all others, each group of rows is a union of cells. So linear
+    statistics of the rows are summed once per cell, and the group sums of every class follow from
+    the cell sums.
 
     Attributes
     ----------

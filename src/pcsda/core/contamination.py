@@ -15,7 +15,7 @@ most like positives, which it needs most. With ten positives or more, a comparis
 the two estimates. A model treats the suspects, which are the rows most like positives, as a
 subclass of negatives, and scores both suspects and positives. If the model cannot tell them apart,
 the suspects are positives; members of a similar class would score lower. With fewer positives,
-chance would decide such a comparison, so the final model sets apart a share between the two
+such a comparison would be too noisy, so the final model sets apart a share between the two
 estimates. Rows set apart do not join the positives, because a similar class would pull the positive
 mean toward itself.
 """
@@ -40,15 +40,14 @@ from .subspace import Factor, Subspace
 
 # Standard deviation of the prior on the logarithm of the slope.
 SLOPE_SPREAD = 0.5
-# Expected slope of the views: with few positives, a model is more confident than unseen rows
-# justify.
+# Expected slope of the views: with few positives, models are overconfident on unseen rows.
 MODEL_SLOPE = 0.5
 # With fewer positives than this, MODEL_SLOPE is also used to estimate the share, and suspects are
 # not compared with the positives.
 ENOUGH = 10
 # Mean of the exponential prior on the share, used for the expected share.
 SHARE_SCALE = 0.15
-# Starting points of the search for the best share, which stays below one half.
+# Grid on which the search for the best share starts; the share stays below one half.
 LARGEST_SHARE = 0.499
 SHARES = np.append(0.0, np.geomspace(2e-3, LARGEST_SHARE, 20))
 FINE_SHARES = np.linspace(0.0, LARGEST_SHARE, 500)
@@ -59,7 +58,7 @@ INTERVAL_DROP = 1.3528
 STEPS = (0.0, 0.04, 0.1, 0.22)
 # Shares of the unchecked rows that are compared with the positives as suspects.
 SUSPECTS = (0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
-# Added to shares before their geometric mean is taken, so that smaller shares count as equal.
+# Added to shares before taking their geometric mean, so that a share near zero does not dominate.
 SMALL_SHARE = 0.005
 # If a step sets n rows apart, subclasses are formed without this many times n rows.
 LOOSE = 2.0
@@ -148,8 +147,8 @@ def fit_shares(scores: Scores, share: float | None = None) -> Shares:
 def _expected(losses: Array) -> float:
     """Return the posterior mean of the share of hidden positives, given the losses at `SHARES`.
 
-    The trapezoidal rule computes it. The mean is used because, with few positives, nearly every
-    share is possible, and the most likely share may be 0 or the largest of `SHARES`.
+    The mean is used because, with few positives, nearly every share is possible, and the most
+    likely share may be 0 or the largest of `SHARES`.
     """
     total = losses + SHARES / SHARE_SCALE
     likely = np.exp(total.min() - total)
@@ -272,8 +271,8 @@ class Contaminated:
     groups : array of shape (N,)
         Group of each row: 0 for positives, then the subclasses of the negatives.
     ratio : array of shape (N,)
-        Log-likelihood ratio of each row, computed without the row if possible. An unchecked row
-        that was not left out has its ordinary score, and any other such row has NaN.
+        Log-likelihood ratio of each row, computed without the row if possible. Rows that were not
+        left out have their ordinary score if unchecked, and NaN otherwise.
     """
 
     fitted: Fitted
@@ -330,7 +329,7 @@ def fit_contaminated(problem: Problem) -> Contaminated:
     the last step and the final model.
     """
     factorise, weights = problem.factorise, problem.weights
-    usual = factorise(weights)  # the weights of most steps
+    usual = factorise(weights)  # most steps use these weights
     problem = replace(problem, factorise=lambda own: usual if own is weights else factorise(own))
     way = [_one_crowd(problem)]
     for step in STEPS[1:]:
@@ -346,8 +345,8 @@ def fit_contaminated(problem: Problem) -> Contaminated:
     least, most = sorted((first.shares.share, last.shares.share))
     held = min(max(found.shares.share, least), most)
     if problem.share is None and held != found.shares.share:
-        # The first step finds too small a share and the last too large a share. A share outside
-        # these two is chance.
+        # The first step underestimates the share and the last one overestimates it, so a share
+        # outside this range is due to chance.
         found = _set_apart(replace(problem, share=held), before, share)
     lows, highs = zip(*(one.shares.interval for one in (first, last, found)), strict=True)
     return replace(found, shares=replace(found.shares, interval=(min(lows), max(highs))))
@@ -502,9 +501,9 @@ def _step(problem: Problem, apart: Mask, loose: Mask) -> Contaminated:
         )
     scores = _scores(problem, subspace, density, views, rows)
     # If hidden positives are far from the negatives, all slopes fit equally well, and a low slope
-    # would explain their scores by chance. So the share is estimated with an expected slope of one.
-    # With few positives, this slope would set apart rows that merely resemble positives, and would
-    # harm the ranking.
+    # would attribute their high scores to chance. So the share is estimated with an expected slope
+    # of one. With few positives, this slope would set apart rows that merely resemble positives,
+    # and would harm the ranking.
     few = np.sum(problem.positive) < ENOUGH
     shares = fit_shares(scores if few else replace(scores, slope=1.0), problem.share)
     held = fit_shares(scores, shares.share)

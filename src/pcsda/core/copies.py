@@ -1,7 +1,7 @@
-"""Warn of repeated rows: leaving out a row tests nothing if a copy of the row stays in the fit.
+"""Warn about duplicate rows: leaving out a row tests nothing if a copy of it stays in the fit.
 
-Rows are compared by a random projection: equal rows have equal projections, and different rows
-hardly ever do.
+Rows are compared by a random projection: equal rows have equal projections, and distinct rows
+almost never do.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from scipy import sparse
 from .linalg import Array, Mask
 from .warning import warn
 
-# If a larger share of a class's different rows has copies, left-out scores are not trusted.
+# If a larger share of a class's distinct rows has copies, left-out scores are not trusted.
 MANY_COPIES = 0.1
-# If fewer different rows than this have copies, they are kinds of rows rather than samples.
+# If fewer distinct rows than this have copies, they are taken for categories, not repeated samples.
 KINDS = 5
-# Columns with few values make some rows equal by chance, and then even more rows are equal in half
-# of the columns. If half of the columns still distinguish this share of the different rows, chance
-# is not the reason.
+# If columns take few values, some rows are equal by chance, and more are equal in half of the
+# columns. If half of the columns still distinguish this share of the distinct rows, the copies are
+# not due to chance.
 AS_MANY = 0.9
 # Rows are equal if their projections differ by at most this share of the largest projection. The
 # keys are item sizes in bytes.
@@ -51,7 +51,7 @@ def warn_of_copies(X: Any, positive: Mask | None = None) -> None:
 
 @contextmanager
 def silent_on_copies() -> Iterator[None]:
-    """Suppress the warning of copies in fits to part of the rows; the caller checks all rows."""
+    """Suppress the warning about copies in fits to part of the rows; the caller checks all."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", f".*{SAID}", UserWarning)
         yield
@@ -61,8 +61,8 @@ def count_copied(X: Any, parts: dict[str, Any]) -> dict[str, tuple[int, int]]:
     """Find the parts of X with many copies, unless columns of few values explain the copies.
 
     `parts` maps the name of each part to its rows. For each part with many copies, the result holds
-    the number of different rows that have copies, and the number of different rows. One product
-    with X is enough if it shows few copies; otherwise X is read again.
+    two counts: distinct rows that have copies, and all distinct rows. One product with X is enough
+    if it shows few copies; otherwise X is read again.
     """
     rng, width = np.random.default_rng(0), X.shape[1]
     weights = 2 * rng.random(width) - 1
@@ -84,7 +84,7 @@ def _with_many(
 ) -> dict[str, tuple[int, int]]:
     """Return the counts, as from :func:`_count`, of each part with many copies.
 
-    A part has many copies if at least `least` of its different values, and more than the share
+    A part has many copies if at least `least` of its distinct values, and more than the share
     `MANY_COPIES` of them, occur more than once.
     """
     found = {name: _count(values[part]) for name, part in parts.items()}
@@ -98,7 +98,7 @@ def _with_many(
 def _scales(X: Any) -> Array:
     """Return the range of each column, or ones for sparse rows.
 
-    Divided by its range, a column with small values counts as much as any other column.
+    Dividing columns by their ranges gives all columns the same influence.
     """
     if sparse.issparse(X):
         return np.ones(X.shape[1])

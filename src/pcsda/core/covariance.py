@@ -10,9 +10,9 @@ from . import linalg
 from .linalg import Array, SingularMatrixError
 from .scatter import GroupScatter
 
-# If the positives' variance is below this share of the negatives' variance, it is rounding.
+# If the positives' variance is below this share of the negatives' variance, it is rounding error.
 COLLAPSED = 1e-14
-# Cholesky pivots of a covariance below this share of its diagonal are rounding.
+# Cholesky pivots of a covariance below this share of its diagonal are rounding errors.
 COVARIANCE_TOLERANCE = 1e-13
 
 
@@ -67,7 +67,7 @@ class Moments:
             raise SingularMatrixError(f"no sample shows the spread of the {which} class")
         covariance = (scatter + nu * self.target) / (count + nu)
         variances = covariance.diagonal()
-        if np.any((variances != 0) & (variances <= rounding)):  # rounding may be negative, too
+        if np.any((variances != 0) & (variances <= rounding)):  # rounding errors may be negative
             raise SingularMatrixError(
                 f"the {which} class is a point in the subspace, which can happen without "
                 "regularization"

@@ -21,7 +21,7 @@ from .solvers import Projection, no_direction
 from .spread import centred, ridge_of
 from .subspace import Subspace
 
-# Largest rounding error of the inner products, as a share of the ridge.
+# Largest acceptable rounding error of the inner products, as a share of the ridge.
 COARSE = 1e-6
 
 

@@ -27,7 +27,7 @@ TOLERANCE, STEPS = 1e-12, 100
 
 
 def eigen(scatter: GroupScatter, ridge: float, n_components: int | None = None) -> Projection:
-    """Solve CSDA by its definition; tests compare the other solvers with this one (MATH 6).
+    """Solve CSDA directly; tests compare the other solvers with this one (MATH 6).
 
     Problem: ``S_n w = lambda (S_p + eps I) w``. Cost: about ``10 D^3`` for all directions, less for
     a few leading ones.
@@ -58,7 +58,7 @@ def lowrank(scatter: GroupScatter, ridge: float, n_components: int | None = None
     top = np.einsum("ij,ij->j", directions, numerator @ directions)
     bottom = np.einsum("ij,ij->j", directions, scatter.positive @ directions)
     bottom = bottom + ridge * np.einsum("ij,ij->j", directions, directions)
-    if np.any(bottom <= linalg.RANK_TOLERANCE * size):  # relative to the whole, which is one
+    if np.any(bottom <= linalg.RANK_TOLERANCE * size):  # top + bottom is one
         raise SingularMatrixError("the denominator is not positive definite")
     seen = seen_by(numerator, directions)
     return ordered((directions / np.sqrt(bottom))[:, seen], (top / bottom)[seen], size)
@@ -279,7 +279,7 @@ def trace_ratio(
     step, usually five to ten steps. The returned eigenvalues are the ratios along each component.
 
     W is confined to directions in which samples vary about the positive mean. Along all other
-    directions the samples coincide, and the ratio of two vanishing scatters would be rounding.
+    directions the samples coincide, and the ratio of two vanishing scatters would be noise.
     """
     size = scatter.means.shape[1]
     basis = spread_basis(scatter.out_of_class, scatter.positive)

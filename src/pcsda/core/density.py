@@ -337,10 +337,9 @@ class Marginal(Mixture):
         """Return the density with negatives spread at least as widely as positives everywhere.
 
         The positive covariance includes a ridge; the negative covariance does not. Along a
-        direction in which hardly any row varies, such as a pixel in the margin of a picture, the
+        direction in which hardly any row varies, such as a pixel at the border of an image, the
         negatives would therefore be the narrower class, and an unusual negative would look like a
-        positive.
-        After widening, the log ratio is largest at the positive mean.
+        positive. After widening, the log ratio is largest at the positive mean.
         """
         factor = linalg.cholesky(self.positive)
         inner = linalg.lower_solve(factor, linalg.lower_solve(factor, self.negative).T)
@@ -370,7 +369,7 @@ class Marginal(Mixture):
         return left_density.log_ratio(*self.spreads, *centres, left, None)[None]
 
     def with_tails(self, left: LeftOut) -> Self:
-        """Return the density itself, because the published tails are Gaussian."""
+        """Return the density itself, because the published model is Gaussian."""
         return self
 
 
@@ -616,7 +615,7 @@ def _products(z: Floats, columns: Array) -> Array:
     """Return the product of the rows `z` and a matrix, in the dtype of the rows."""
     if z.dtype == np.float64:
         return z @ columns
-    # The product has one row per column, so that later sums run over contiguous samples.
+    # Transposed, each column is contiguous in memory, which speeds up later sums over samples.
     return (columns.astype(z.dtype).T @ z.T).T
 
 

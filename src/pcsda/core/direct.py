@@ -102,7 +102,7 @@ def null_space(X: Array, groups: Ints, weights: Array | None, n_components: int 
     outside = scatter.delta - (scatter.delta @ within.T) @ within
     _, lengths, directions = np.linalg.svd(outside, full_matrices=False)
     noise = solvers.means_noise(directions.T, scatter.means)
-    # The means outside the residuals are accurate only to their own rounding.
+    # Outside the span of the residuals, the means are accurate only up to their rounding error.
     noise = np.maximum(noise, linalg.RANK_TOLERANCE * len(X) * np.sum(scatter.delta**2))
     rank = solvers.count_axes(lengths**2, noise, len(X))
     projection = Projection(linalg.fix_signs(directions[:rank]), lengths[:rank] ** 2, rank)
@@ -161,7 +161,7 @@ class DirectFactor:
     def solve(
         self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = EVERY
     ) -> Subspace:
-        """Solve one division in ``N D^2 + D^3/3`` operations; leaving rows out doubles the cost."""
+        """Find the axes in ``N D^2 + D^3/3`` operations; leaving rows out doubles the cost."""
         if self.X.shape[1] <= len(self.X):
             found, ridge = self._solve(self.X, groups, n_components, leave_out)
         else:
@@ -172,7 +172,7 @@ class DirectFactor:
                 return out_of_row_span(found, origin, basis)
             found, ridge = self._solve(coordinates, groups, None, leave_out)
             found = out_of_row_span(found, origin, basis)
-            # Far from zero, the rows were rounded before the rotation.
+            # Count the axes again in input space, where rows far from zero were rounded.
             assert found.means is not None
             rank = min(found.rank, solvers.count_apart(found.coefficients, found.means))
             if rank == 0:
@@ -184,7 +184,7 @@ class DirectFactor:
     def _solve(
         self, X: Floats, groups: Ints, n_components: int | None, leave: Leave | None
     ) -> tuple[Subspace, float]:
-        """Solve one division of rows that are not wide; return the subspace and the ridge."""
+        """Find the axes for rows that are not wide; return the subspace and the ridge."""
         fast = float32.pays(X)
         found = None
         if fast and self.solver == "cholesky" and self.weights is None and self.resample is None:
@@ -262,7 +262,7 @@ class IterativeFactor:
     def solve(
         self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = EVERY
     ) -> Subspace:
-        """Solve one division by iterative least squares."""
+        """Find the axes by iterative least squares."""
         X, origin = self.X, np.zeros(self.X.shape[1])
         if not sparse.issparse(X):
             # Dense rows far from zero would lose digits in every product.

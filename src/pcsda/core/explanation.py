@@ -18,8 +18,8 @@ from .student import whitening
 # Samples with a lower typicality are marked as outside. About this share of ordinary samples is
 # marked, too.
 OUTSIDE = 1e-3
-# Number of points of the integral from the reference to a row, and the step of its finite
-# differences in standard deviations of the class of interest.
+# Number of quadrature points between the reference and a row, and the step of finite differences in
+# standard deviations of the class of interest.
 POINTS, STEP = 16, 1e-4
 # Number of columns named in a text, and number of rows shown in a table.
 LISTED, LISTED_ROWS = 6, 5

@@ -1,4 +1,4 @@
-"""Choose the factor, which holds the rows and solves any division of them into groups.
+"""Choose the factor, which holds the rows and finds the axes for any division into groups.
 
 Every fit starts here. Three factors solve PCSDA exactly and agree up to rounding:
 

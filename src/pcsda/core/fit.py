@@ -1,4 +1,4 @@
-"""Fit a model: a factor solves a division, and left-out rows shape densities and calibration.
+"""Fit a model: a factor finds the axes, and left-out rows determine densities and calibration.
 
     factor.solve -> Subspace -> densities -> views of left-out rows -> calibration
 

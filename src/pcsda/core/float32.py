@@ -2,8 +2,8 @@
 
 The error of an entry of a scatter matrix, computed by a float32 product, is a few 1e-8 (at worst
 some 1e-7) times the product of the standard deviations of the two features. A quadratic form of the
-matrix sums such entries, and the entries may cancel. If the form is a share of 1e-2 of the sum of
-the variances, its relative error is about 1e-5.
+matrix sums such entries, and the entries may cancel. If the form is 1e-2 of the sum of the
+variances, its relative error is about 1e-5.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STATISTICS_SHARE = 1e-2
 # The same share for coordinates of rows, which are not squared: they differ by less than 1e-5 of
 # the largest coordinate.
 ROWS_SHARE = 1e-4
-# Smallest squared distance between means, in squared standard deviations, that exceeds rounding.
+# Squared distances between means below this, in squared standard deviations, are rounding errors.
 LEAST_APART = 1e-6
 # Range of variances whose squares and inverses fit in float32, with room for block sums.
 RANGE = 1e-24, 1e24
@@ -37,10 +37,10 @@ def pays(X: Floats) -> bool:
 def determines(scatter: GroupScatter, ridge: float, projection: Projection) -> bool:
     """Return whether statistics from float32 products are accurate enough for a solution.
 
-    The projection must include its Cholesky factor. No pivot of this factor may be small compared
-    with the variance of its feature. The same holds for both scatter matrices: along no component
-    may they be small compared with the variances that they combine. The weakest component must
-    exceed rounding. All variances must be in the range of float32.
+    The projection must include its Cholesky factor. The pivots of this factor must not be small
+    compared with the variances of their features. Along each component, neither scatter matrix may
+    be small compared with the variances that it combines. The weakest component must exceed
+    rounding error. All variances must be in the range of float32.
     """
     if projection.factor is None:
         return False

@@ -27,7 +27,7 @@ EPSILON = float(np.finfo(np.float64).eps)
 # Kernel values are too coarse if their rounding error exceeds these shares of the ridge or of the
 # variance in feature space.
 COARSE_RIDGE, COARSE_VARIANCE = 1e-3, 1e-4
-# Pivots of the exact features below this share of the largest diagonal entry are rounding.
+# Pivots of the exact features below this share of the largest diagonal entry are rounding errors.
 FEATURE_TOLERANCE = 1e-12
 
 
@@ -136,7 +136,7 @@ class GramFactor:
     def solve(
         self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = EVERY
     ) -> Subspace:
-        """Solve one division by triangular solves, in ``2 N^2 (K + 1)`` operations.
+        """Find the axes by triangular solves, in ``2 N^2 (K + 1)`` operations.
 
         No other step takes N^2 operations. The Gram matrix itself is not needed, because its
         product with the solution Y is known: ``(Kx + eps I) Y = E``, where E holds the group
@@ -174,7 +174,7 @@ class GramFactor:
         n_components: int | None,
         leave_out: Leave | None,
     ) -> Subspace:
-        """Solve one division from ``Y = (Kx + eps I)^-1 E`` and ``E'Y``, in O(N K^2) operations.
+        """Find the axes from ``Y = (Kx + eps I)^-1 E`` and ``E'Y``, in O(N K^2) operations.
 
         E holds the group indicators, `solved` is Y, and `inner` is ``E'Y``. `means` are the group
         means relative to the grand mean; None for kernels.
@@ -203,7 +203,8 @@ class GramFactor:
         centres = (weighted / self.ridge - contrast) / scale[:, None]
         # The factor's rounding error acts as an extra feature; only the ridge keeps it small.
         noise = EPSILON * self.trace / self.ridge * (1 / counts[1:] + 1 / counts[0]).max()
-        # About the origin of feature space: V A_T V' = (I - eps R) on rows, without their weights.
+        # About the origin of feature space, V A_T V' = (I - eps R) on weighted rows, where
+        # R = (Kx + eps I)^-1; the weights are divided out.
         with_means = (unit - self.ridge * solved) / np.outer(root, scale)
         directions = root[:, None] * alpha  # coefficients of the rows
         if self.rows is not None:
@@ -267,7 +268,7 @@ class GramFactor:
         factor[size:, size:] = corner
         trace = self.trace + float(np.trace(own)) + more * self.ridge
         grown = GramFactor(factor, self.ridge, trace, rows=rows)
-        if "diagonal" in self.__dict__:  # it has been computed, and an update is cheaper
+        if "diagonal" in self.__dict__:  # already computed, and an update is cheaper
             solved = linalg.lower_solve(self.factor, half, transposed=True)
             spread = linalg.lower_solve(corner, solved.T)
             inverse = linalg.triangular_inverse(corner)
@@ -314,7 +315,7 @@ def last_block(factor: Array, size: int) -> Array:
     columns = factor.T  # one column of the factor in each row
     packed: Array = columns.reshape(-1)[: size * size].reshape(size, size)
     step = linalg.cache_rows(len(factor))
-    for start in range(0, size, step):  # columns are read before others are written over them
+    for start in range(0, size, step):  # columns are read before they are overwritten
         stop = min(start + step, size)
         packed[start:stop] = columns[skipped + start : skipped + stop, skipped:]
     return packed.T
@@ -345,7 +346,7 @@ class GramCells:
     def solve(
         self, label: int, n_components: int | None = None, *, leave_out: Leave | None = EVERY
     ) -> Subspace:
-        """Solve the division of the rows into the class `label` and clusters of all other rows."""
+        """Find the axes that separate the class `label` from the clusters of all other rows."""
         groups, counts = self.cells.division(label)
         root = np.sqrt(counts)
         solved = self.solved.over_groups(label).T / root
@@ -569,7 +570,7 @@ class FeatureFactor:
     def solve(
         self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = EVERY
     ) -> Subspace:
-        """Solve one division on the features; return axes as coefficients of the training rows."""
+        """Find the axes on the features; return them as coefficients of the training rows."""
         found = self.inner.solve(groups, n_components, leave_out=leave_out)
         coefficients = np.zeros((len(groups), len(found.eigenvalues)))
         coefficients[self.pivots] = linalg.triangular_inverse(self.triangle).T @ found.coefficients
@@ -586,7 +587,7 @@ def features_of(
     ridge = kernel_ridge(matrix, weights, regularization)
     diagonal = matrix.diagonal().copy()
     features, pivots, triangle, _ = linalg.feature_factor(matrix, FEATURE_TOLERANCE)
-    # The features that were dropped as rounding must be negligible compared with the ridge.
+    # The features dropped as rounding errors must be negligible compared with the ridge.
     left = np.maximum(diagonal - np.einsum("ij,ij->i", features, features), 0.0)
     if left.sum() > 0.1 * ridge:
         raise _rounded(diagonal.max(), ridge / regularization, regularization)

@@ -1,4 +1,4 @@
-"""Solve one division of the rows of a kernel matrix, with the rows to leave out moved to its end.
+"""Solve PCSDA once for a kernel matrix, with the rows to leave out moved to its end.
 
 Leaving rows out needs the diagonal of ``(Kx + eps I)^-1``. Entry i of the diagonal needs column i
 of the inverse Cholesky factor, from row i down. So for the last m rows it is enough to invert the
@@ -23,7 +23,7 @@ MOST_LAST = 0.9
 
 @dataclass(frozen=True)
 class KernelOnce:
-    """A factor that solves one division of the rows of a kernel matrix, and overwrites the matrix.
+    """A factor for a kernel matrix that can solve only once, because it overwrites the matrix.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class KernelOnce:
     def solve(
         self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | None = EVERY
     ) -> Subspace:
-        """Solve one division and leave m rows out in ``N^3/3 + 2 N^2 (K + 1) + m^3/3`` operations.
+        """Find the axes and leave m rows out in ``N^3/3 + 2 N^2 (K + 1) + m^3/3`` operations.
 
         If no rows are left out, the last term is absent. If more than the share `MOST_LAST` of the
         rows is left out, m is N.

@@ -1,8 +1,8 @@
 """Fit labels that share two covariances (MATH 18).
 
 Labels are left out in folds, and their rows are scored as strangers, that is, rows of unknown
-labels. Other rows are left out of labels that stay, and scored for these labels. Both kinds of
-scores determine the ridge, the tails and the calibration.
+labels. Some rows of the remaining labels are also left out, and scored for their own labels. Both
+kinds of scores determine the ridge, the tails and the calibration.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROWS_OF_STRANGER, ROWS_OF_STRANGERS = 10, 5000
 DRAWN = 40
 # Ridges to try, relative to that of Ledoit and Wolf, if there are at most MOST_TRIED labels.
 RIDGES, MOST_TRIED = (0.1, 0.3, 1.0, 3.0), 1000
-# With a larger shrinkage weight, the spread within labels would be only the ridge.
+# Largest shrinkage weight; above it, the ridge would replace the spread within labels.
 MOST_SHRINKAGE = 0.999
 
 
@@ -241,8 +241,8 @@ def _folds(
 ) -> Iterator[Fold]:
     """Leave out each fold of labels in turn, and with it one row of each label in the next folds.
 
-    If `ridge` is None, the covariance within labels is assumed. The rows in `own` are then not
-    left-out rows: the model draws one row for each label that stays.
+    If `ridge` is None, the covariance within labels is assumed. Then `own` holds no left-out rows:
+    the model draws one row for each remaining label instead.
     """
     n_folds = len(parts)
     of_rows = fold[known.owner]
@@ -283,8 +283,8 @@ def common_tail(folds: Sequence[Fold], *, with_own: bool = True) -> float:
     """Return the degrees of freedom under which left-out rows are most likely.
 
     Only the shape of the distribution matters, so squared distances are divided by their mean. The
-    rows of strangers count, and with `with_own` also the rows left out of their own labels. Set
-    `with_own` to False if the model drew the latter.
+    fit uses the rows of strangers and, with `with_own`, the rows left out of their own labels. Set
+    `with_own` to False if the model drew these rows.
     """
     width = int(np.median([len(one.kindred.values) for one in folds]))
     squares = [one.squares() for one in folds]

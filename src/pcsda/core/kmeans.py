@@ -1,8 +1,9 @@
 """K-means++ and Lloyd steps, for dense rows or for rows given only by their inner products.
 
-Both variants draw and stop like scikit-learn's ``KMeans`` and find the same clusters. They omit the
-checks and the loops over rows of ``KMeans``, so that a small problem takes half the time. For wide
-rows and for kernels, the inner products are known already, and distances need no further products.
+Both variants use the random draws and the stopping rule of scikit-learn's ``KMeans`` and find the
+same clusters. They omit its checks and its loops over rows, so that a small problem takes half the
+time. For wide rows and for kernels, the inner products are already known, and distances need no
+further products.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def seeds(
 
     `products` is a function that returns the inner products of given rows with all rows, in a new
     array. `norms` holds the squared lengths of all rows, and `mass` their weights. At least `count`
-    rows must be different.
+    rows must be distinct.
     """
     n_rows, trials = len(norms), 2 + int(np.log(count))
 
@@ -169,7 +170,8 @@ def closest(rows: Array, centres: Array, half: Array, coarse: Coarse | None = No
         slack = coarse.lengths * reach + np.abs(half).max()
         slack *= 2 * (rows.shape[1] + 8) * SINGLE.eps
         possible = near >= (near.max(axis=0) - slack - SINGLE.tiny).astype(np.float32)
-    # For each row, count the possible centres, and sum their indices: the index if there is one.
+    # For each row, the number of possible centres and the sum of their indices. If there is only
+    # one, the sum is its index.
     numbers = np.stack([np.ones(len(centres)), np.arange(len(centres))]).astype(np.float32)
     rivals, only = numbers @ possible.astype(np.float32)
     labels: Ints = only.astype(np.intp)

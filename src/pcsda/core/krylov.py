@@ -52,7 +52,7 @@ def leading(
     A fold starts from the axes for all rows, and the search then stops at the looser tolerance
     `SETTLED_FOLD`.
     """
-    rng = np.random.default_rng(0)  # any start works; a fixed one gives reproducible digits
+    rng = np.random.default_rng(0)  # any start works; a fixed one is reproducible
     start = rng.standard_normal((size, count + BESIDE))
     if near is not None:
         start[:, : near.shape[1]] = near[:, : start.shape[1]]

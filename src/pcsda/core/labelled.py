@@ -196,8 +196,7 @@ class LabelledRows:
     def some(self, labels: Ints, turn: int) -> Ints:
         """Return the number of one row for each given label that has at least two rows.
 
-        The row at position `turn` within the label is chosen. Positions start over after the last
-        row.
+        The chosen row is at position `turn` within the label, modulo the label's number of rows.
         """
         order = np.argsort(self.owner, kind="stable")
         sizes = self.counts.astype(np.intp)

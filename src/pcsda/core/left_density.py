@@ -3,7 +3,7 @@
 A left-out row has already been projected by a subspace fitted without it. Here the row's residual
 is also removed from the covariance of its class, by a rank-one downdate, or a rank-s downdate for a
 block of s rows; the shrinkage target stays fixed. If positives are few, their covariance is instead
-estimated anew without the row, because the other positives' residuals depend on the row. Constants
+re-estimated without the row, because the other positives' residuals depend on the row. Constants
 common to both classes are omitted.
 """
 
@@ -343,7 +343,7 @@ def _inside(positive: Spread, left: LeftOut) -> Array:
     For a positive, the row itself is removed from the covariance.
     """
     white = positive.white
-    # One row per axis, so that factors of the samples are contiguous in memory.
+    # One row per axis, so that operations on all samples run over contiguous memory.
     whitened = white @ left.coordinates.T
     square = np.einsum("ji,ji->i", whitened, whitened)
     own = np.flatnonzero((left.groups == 0) & ~left.alone)

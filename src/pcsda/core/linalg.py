@@ -25,9 +25,10 @@ Mask = NDArray[np.bool_]
 Result = TypeVar("Result")
 Item = TypeVar("Item")
 
-# Eigenvalues below this share of the largest, times the number of rows, are rounding.
+# Eigenvalues below this share of the largest, times the number of rows, are rounding errors.
 RANK_TOLERANCE = 8 * float(np.finfo(np.float64).eps)
-# Cholesky pivots below this share of the diagonal entry, times the number of rows, are rounding.
+# Cholesky pivots below this share of the diagonal entry, times the number of rows, are rounding
+# errors.
 PIVOT_TOLERANCE = 8 * float(np.finfo(np.float64).eps)
 # Means whose distance is below this share of the root mean square spread differ only by rounding.
 SAME_POINT = 1e-13
@@ -35,10 +36,10 @@ SAME_POINT = 1e-13
 SAME_NUMBER = 1e-14
 # Size of the blocks of rows: large enough for fast products, small enough for the cache.
 BLOCK_BYTES = 4 << 20
-# Rows of up to this many columns are shared by threads of this library; see `over_rows`. For wider
-# rows, each thread would need a large matrix for its sum of products.
+# Rows of up to this many columns are divided among the library's own threads; see `over_rows`. For
+# wider rows, each thread would need a large matrix for its sum of products.
 NARROW = 512
-# Matrices of up to TINY rows start no BLAS threads; up to SMALL rows, BLAS threads do not pay.
+# BLAS starts no threads for matrices of up to TINY rows; up to SMALL rows, they do not pay off.
 TINY, SMALL = 64, 1024
 # With up to this many multiplications, threads wait for each other longer than they work.
 LIGHT_WORK = 2e8
@@ -228,7 +229,7 @@ def whitened_square_norms(
     norms = np.zeros(len(rows))
     width = max(72, len(inverse_factor) // 8)
     size = len(inverse_factor)
-    panels = np.empty((width + columns.shape[1], len(rows)), rows.dtype)  # allocating takes time
+    panels = np.empty((width + columns.shape[1], len(rows)), rows.dtype)  # allocated once
     for start in range(0, size, width):  # panels skip most of the zero triangle
         stop = min(start + width, size)
         factor = inverse_factor[start:stop, :stop]
@@ -250,7 +251,7 @@ def lower_solve(factor: Array, right: Array, *, transposed: bool = False) -> Arr
     # LAPACK reads rows in C order as the transpose. SciPy's wrapper is slower than a small solve.
     lower = factor.flags.f_contiguous
     turned = transposed if lower else not transposed
-    # SciPy may use another BLAS than NumPy, whose idle threads would compete with NumPy's.
+    # SciPy may have its own BLAS library, whose idle threads would compete with those of NumPy.
     with one_thread():
         found, failed = dtrtrs(
             factor if lower else factor.T, right, lower=int(lower), trans=int(turned)
@@ -273,7 +274,7 @@ def top_generalized(numerator: Array, denominator: Array, count: int) -> tuple[A
     Eigenvectors are columns, scaled so that ``w' denominator w = 1``.
     """
     size = len(numerator)
-    cholesky(denominator)  # LAPACK would accept pivots that are only rounding
+    cholesky(denominator)  # LAPACK would accept pivots that are only rounding error
     values, vectors = linalg.eigh(
         numerator, denominator, subset_by_index=[size - count, size - 1], check_finite=False
     )

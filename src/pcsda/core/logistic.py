@@ -15,8 +15,8 @@ from .linalg import Array, Mask
 OFFSET_SPREAD = 10.0
 # Scores with a smaller standard deviation count as equal; squares of their slopes would overflow.
 LEAST_SPREAD = 1e-100
-# With more scores than this, the fit starts on a tenth of them, with about a tenth of this number
-# or more from each class.
+# With more scores than this, the fit starts on a sample: a tenth of each class, but at least about
+# MANY / 10 scores if the class has as many.
 MANY = 2000
 
 
@@ -31,7 +31,7 @@ def fit_logistic(
     The log odds are ``slopes @ scores + offset + ln(N_p/N_n)``. A weak prior assumes that the mean
     score is already a log-likelihood ratio: slopes have the distribution Gamma(2, M), with mode
     1/M, and the offset N(0, 10^2). The prior keeps slopes finite if the scores separate the
-    classes, and positive if the scores are worthless.
+    classes, and positive if the scores are uninformative.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class _Problem:
 
     @cached_property
     def turn(self) -> Array:
-        """The vector whose dot product with (slopes, level) is the offset over OFFSET_SPREAD."""
+        """The vector whose dot product with (slopes, level) is offset / OFFSET_SPREAD."""
         return np.append(-self.centre, 1.0) / OFFSET_SPREAD
 
     def thinned(self) -> _Problem:
@@ -150,7 +150,7 @@ def _newton(problem: _Problem, near: Array | None = None, max_iter: int = 100) -
             return point
         gain = gradient @ step
         if gain <= 1e-12 * abs(loss) and np.all(step[:-1] < point[:-1]):
-            # Convergence is quadratic: after this step, only rounding remains.
+            # Convergence is quadratic: after this step, only rounding error remains.
             return point - step
         size = 1.0
         while (found := problem.at(point - size * step))[0] > loss - 1e-4 * size * gain:

@@ -32,7 +32,7 @@ ALONE = 1e-10
 FEW_POSITIVES = 20
 # Smallest gap, one minus the leverage, for which float32 products have enough digits.
 WIDE_GAP = 0.05
-# A smaller gap is rounding: without the row, the scatter would be singular.
+# A smaller gap is rounding error: without the row, the scatter would be singular.
 SMALLEST_GAP = 1e-12
 
 
@@ -256,7 +256,7 @@ class LeftOut:
         """
         weight, found = np.where(self.known, self.mass, 0.0), []
         for members in (self.groups == 0, self.groups > 0):
-            share = np.where(members, weight, 0.0)  # zeros are cheaper than a copy of the others
+            share = np.where(members, weight, 0.0)  # cheaper than copying the members
             part = self.residuals * np.sqrt(share)[:, None]
             found.append((part.T @ part, float(share.sum())))
         return found
@@ -324,7 +324,7 @@ def left_out(
     reach = pull * (leverage + own) / gap  # c s / gap, s = h + a_k
     lift = np.where(negative, 1 + total * reach, stretch)
     reach = np.where(negative, reach, shift)
-    # One row per axis, so that factors of the samples are contiguous in memory.
+    # One row per axis, so that operations on all samples run over contiguous memory.
     turn = rotation.T
     if out is None:
         out = np.empty((len(turn), len(groups))).T, np.empty((len(turn), len(groups))).T

@@ -130,7 +130,7 @@ def _solve(
 
 @dataclass(frozen=True)
 class MultilinearFactor:
-    """Flattened tensors in memory, with a solver for multilinear CSDA that leaves no row out.
+    """A factor that solves multilinear CSDA for flattened tensors; it cannot leave rows out.
 
     Attributes
     ----------
@@ -174,7 +174,7 @@ class MultilinearFactor:
         W, means = found.directions, means + origin
         z = (self.X - means[0]) @ W
         projected = GroupScatter.from_samples(z, groups, 2, self.weights)
-        # Up to rounding of the mean, positives are already about zero.
+        # Remove the rounding error of the positive mean, so that it is exactly zero.
         projected = replace(projected, means=projected.means - projected.means[0])
         ridged = projected.positive + ridge * np.eye(W.shape[1])
         values = projected.out_of_class.diagonal() / ridged.diagonal()

@@ -33,8 +33,8 @@ ENOUGH_POSITIVES = 20
 MANY_ROWS = 20
 # Spread of log slope and offset between labels, assumed if fewer than LEAST_LABELS can show it.
 USUAL_SPREAD, LEAST_LABELS = 0.3, 5
-# At most this many rows of one identity are scored as strangers, or more if all identities together
-# then have at most ROWS_OF_STRANGERS.
+# At most ROWS_OF_STRANGER rows of one identity are scored as strangers, or an equal share of
+# ROWS_OF_STRANGERS if that is larger.
 ROWS_OF_STRANGER, ROWS_OF_STRANGERS = 10, 2000
 
 

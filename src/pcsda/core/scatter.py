@@ -22,7 +22,7 @@ from .spread import known_variance
 
 # Below this share of the variances, the rounding error of the means is negligible.
 NEGLIGIBLE = 1e-9
-# If at most this share of a group's weight remains, the remainder is rounding.
+# If at most this share of a group's weight remains, the remainder is rounding error.
 ROUNDING = 1e-10
 
 
@@ -55,7 +55,7 @@ class GroupScatter:
         weights: Array | None = None,
         dtype: type[np.floating] = np.float64,
     ) -> GroupScatter:
-        """Collect the statistics of the rows `X`, divided by `groups`, in one pass.
+        """Collect the group statistics of the rows of `X` in one pass.
 
         Rows are processed in blocks. The rows of a group within one block are centred at their own
         mean before they are squared, and the scatter of these means is added afterwards. So neither
@@ -177,7 +177,7 @@ class GroupScatter:
 
     @property
     def within_freedom(self) -> float:
-        """The number of negatives minus the number of subclasses; it divides in eq. (Phi_w)."""
+        """The divisor in eq. (Phi_w): the number of negatives minus the number of subclasses."""
         return max(self.n_negative - self.n_subclasses, 0.0)
 
     @property

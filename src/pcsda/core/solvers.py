@@ -110,7 +110,7 @@ def count_apart(directions: Array, means: Array) -> int:
     """Count the leading directions along which the group means differ by more than rounding.
 
     The distances are computed from the means themselves, because an eigenvalue may be only rounding
-    if its direction combines others that nearly cancel.
+    error if its direction combines others that nearly cancel.
     """
     moved = (means[1:] - means[0]) @ directions
     values = np.einsum("ij,ij->j", moved, moved)
@@ -331,10 +331,10 @@ def _settled(
 
 
 def seen_by(form: Array, directions: Array) -> Mask:
-    """Return a mask of the directions along which a quadratic form exceeds rounding.
+    """Return a mask of the directions along which a quadratic form exceeds rounding error.
 
-    The result does not depend on the units of the features. The criterion value does not show such
-    rounding: with a small ridge, a numerator that is only rounding can have a large quotient.
+    The result does not depend on the units of the features. Criterion values do not reveal rounding
+    error: with a small ridge, a numerator of pure rounding error can have a large quotient.
     """
     value = np.einsum("ij,ij->j", directions, form @ directions)
     reach = np.sqrt(form.diagonal()) @ np.abs(directions)

@@ -85,7 +85,8 @@ def auto_regularization(n_positive: float, *, kernel: bool, contaminated: bool =
     if contaminated:
         times, least = (10, 0.2) if kernel else (30, 0.9)
         return float(max(times / count, least))
-    # A single positive is the mean of its class, so this mean is off by as much as rows vary.
+    # A single positive serves as the class mean, so the error of that mean is as large as the
+    # spread of the rows.
     if kernel:
         return float(max(2.5 / count**2, np.clip(1 / count, 0.1, 0.3)))
     return float(max(10 / count**2, np.clip(3 / count**0.5, 0.3, 2.0)))

@@ -16,7 +16,7 @@ from .alignment import turns_of_blocks
 from .linalg import Array, Ints, Mask
 from .many import SharedRows
 
-# Eigenvalues below this are rounding: the block is nearly all of the scatter in some direction.
+# Smaller eigenvalues are rounding errors: the block has nearly all the scatter in some direction.
 SMALLEST = 1e-10
 
 

@@ -17,7 +17,7 @@ LOG_2PI = float(np.log(2 * np.pi))
 HEAVIEST, LIGHTEST = 2.5, 200.0
 # More than TAIL_ROWS distances are binned, with BINS bins per unit of their logarithm.
 TAIL_ROWS, BINS = 5000, 200
-# Squared distances are clipped here; larger ones add no information about the tails.
+# Squared distances are clipped at this value; larger ones add no information about the tails.
 FARTHEST_SQUARE = 1e30
 # Largest number of steps in the search for the tails, and the relative step at which it stops.
 MOST_STEPS, CLOSE = 100, 1e-9
@@ -146,7 +146,7 @@ def _root(rising: Callable[[float], tuple[float, float]], low: float, high: floa
         value, rate = rising(at)
         low, high = (at, high) if value < 0 else (low, at)
         step = value / rate if rate > 0 else np.inf
-        if abs(step) <= CLOSE * at:  # convergence is quadratic: only rounding remains
+        if abs(step) <= CLOSE * at:  # convergence is quadratic: only rounding error remains
             return float(at - step)
         at = at - step if low < at - step < high else 0.5 * (low + high)
     return at

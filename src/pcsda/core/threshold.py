@@ -26,7 +26,7 @@ LEVEL = 0.9
 TAIL_SHARE, TAIL_ROWS = 0.05, 20
 # Correlation between scores of the same identity; 0.3 to 0.6 on ORL, ISOLET and synthetic data.
 ALIKE = 0.5
-# Smaller rates are not written out, because no realistic number of rows could show them.
+# Smaller rates are not printed exactly, because no realistic number of rows could confirm them.
 NEGLIGIBLE = 1e-4
 # Larger ratios are clipped, so that their mean cannot overflow.
 FARTHEST = 1e100
@@ -110,7 +110,7 @@ def _percent(rate: float, interval: tuple[float, float]) -> str:
 
 
 def _written(rate: float) -> str:
-    """Write a rate in percent with two digits, or as 100 if it rounds to 100 %."""
+    """Format a rate in percent with two digits, or as 100 if it rounds to 100 %."""
     return f"{100 * rate:.2g}" if rate < 0.995 else "100"
 
 

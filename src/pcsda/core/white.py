@@ -100,8 +100,8 @@ class WhiteFactor:
 
         `white` holds the means of the whitened rows, and `means` the means of the rows minus the
         origin. If the group means, or a left-out row, account for nearly all of the scatter in some
-        direction, what remains of the scatter is rounding. Then the scatter within these groups is
-        factorised separately.
+        direction, what remains of the scatter is rounding error. Then the scatter within these
+        groups is factorised separately.
         """
         means = means + self.origin
         require_apart(means, self.variance)
@@ -281,7 +281,7 @@ def whiten(
         spectrum = values, vectors, middle @ vectors
         smallest, largest = values[-1], values[0]
     for regularization, ridge in zip(regularizations, absolute, strict=True):
-        # Eigenvalues that are small compared with the largest are rounding; pivots need not be.
+        # Eigenvalues small compared with the largest are rounding errors; pivots need not be.
         if spectrum is not None and smallest + ridge >= SMALLEST_REMAINDER * largest:
             values, vectors, turned = spectrum
             shrunk = 1 / np.sqrt(np.maximum(values, 0.0) + ridge)

@@ -1,4 +1,4 @@
-"""Explanations of scores in terms of columns of X or training rows, which the user knows."""
+"""Explanations of scores by the columns of X or by the nearest training rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from ..validation import MatrixLike
 if TYPE_CHECKING:
     from .verifier import Verifier
 
-# More rows than this are explained by axes only: columns take a few hundred scores per row.
+# Beyond this many rows, scores are explained by axes only, because the contributions of columns
+# take hundreds of score evaluations per row.
 MOST_ROWS = 200
 NEAREST = 3
 
@@ -31,8 +32,8 @@ def attributed(
 ) -> Explanation:
     """Add the contributions of columns (linear models) or the nearest training rows (kernels).
 
-    The explanation `found` is returned unchanged if there are too many rows or if the model has
-    neither. `project` maps the training rows of a kernel model to coordinates in the subspace.
+    The explanation `found` is returned unchanged if there are too many rows or if the model offers
+    neither kind. `project` maps the training rows of a kernel model to coordinates in the subspace.
     """
     if not 0 < len(z) <= MOST_ROWS:
         return found
@@ -67,7 +68,7 @@ def _with_columns(model: Verifier, X: MatrixLike, z: Array, found: Explanation) 
     components = np.asarray(model.components_, dtype=np.float64)
     places = z.astype(np.float64)
     parts = column_parts(rows, halfway, components, places, score, spread)
-    if calibration.is_bent:  # the bend makes all parts smaller by the same factor
+    if calibration.is_bent:  # a row's contributions are all reduced by the same factor
         start = model.density_.views(places - (rows - halfway) @ components.T)
         apart = score(places) - straight(start)
         bent = found.score - calibration(start)

@@ -258,7 +258,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], copy=True)
         classes, labels = numbered_labels(np.asarray(y))
         with warnings.catch_warnings():
-            # In a bank, labels with one row each do not suggest a regression.
+            # scikit-learn suspects regression targets if many labels have one row.
             warnings.filterwarnings("ignore", message="The number of unique classes")
             check_classification_targets(y)
         self.classes_ = classes
@@ -460,9 +460,9 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
     def enroll(self, X: Any, label: Any) -> Self:
         """Add a new label with its rows.
 
-        The notes of the class say how this affects the other labels. The new model equals a
-        separate fit to all rows with the bank's ridge and clusters. The new rows join the cluster
-        with the nearest centroid.
+        The new model equals a separate fit to all rows with the bank's ridge and clusters. The new
+        rows join the cluster with the nearest centroid. See the class notes for the effect on other
+        labels.
 
         Parameters
         ----------
@@ -501,7 +501,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
     def update(self, X: Any, label: Any) -> Self:
         """Add rows to a label and refit its model.
 
-        The notes of the class say how this affects the other labels.
+        See the class notes for the effect on other labels.
 
         Parameters
         ----------
@@ -530,7 +530,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
     def reject(self, X: Any, label: Any) -> Self:
         """Add rows to the background because they do not belong to `label`.
 
-        The label is refitted at once. The notes of the class say how this affects the other labels.
+        The label is refitted at once. See the class notes for the effect on other labels.
 
         Parameters
         ----------
@@ -566,7 +566,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
     def remove(self, label: object) -> Self:
         """Remove a label and its rows.
 
-        The notes of the class say how this affects the other labels.
+        See the class notes for the effect on other labels.
 
         Parameters
         ----------
@@ -639,7 +639,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         before, places = self._renumbered(classes)
         touched = int(np.flatnonzero(classes == label)[0])
         kindred = isinstance(self._labels_, KindredLabels)
-        # If labels share covariances, each label is a cluster; `_change` sets the clusters then.
+        # If labels share covariances, each label is a cluster, and `_change` sets the clusters.
         clusters = np.zeros(len(X), dtype=np.intp) if kindred else nearest(X, self.centroids_)
         rows = before.appended(X, touched if belongs else BACKGROUND, clusters, self._seed)
         threshold = None  # labels calibrated separately do not need it
@@ -668,5 +668,5 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         self._rows, self.classes_ = change.rows, change.classes
         self.clusters_ = change.rows.clusters
         self._name_separate()
-        if moved:  # the threshold follows the number of labels
+        if moved:  # the threshold depends on the number of labels
             self._forget_threshold()

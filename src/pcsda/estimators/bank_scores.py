@@ -259,7 +259,8 @@ class BankScores:
             Its dtype is that of the labels if `unknown` fits it, otherwise object.
         """
         if threshold is None:
-            getattr(self, "threshold_", None)  # chosen here, because a snapshot would forget it
+            # Choose it on this object, because `_identified` works on a snapshot.
+            getattr(self, "threshold_", None)
         return self._identified(X, threshold, unknown, trials)
 
     @reads

@@ -1,4 +1,4 @@
-"""Wrappers for fit methods: scikit-learn's callbacks, and errors that name a value of X."""
+"""Wrappers for fit methods: scikit-learn's callbacks, and errors that name the offending value."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ from .steps import auto_ridge, least_subclasses
 if TYPE_CHECKING:
     from .search import PCSDACV
 
-# These values are tried besides the estimator's own K, d and ridge. A finer grid does not choose
-# better, because the best of more settings owes more to chance.
+# Values tried besides the estimator's own K, d and ridge. A finer grid gives no better choice,
+# because the best of more settings owes more to chance.
 N_SUBCLASSES = (1, 5)
 N_COMPONENTS = (2, 5, 10)
 REGULARIZATION = (1e-2, 1e-1, 1.0)
@@ -112,7 +112,7 @@ def standard_ridges(template: BaseEstimator, n_positive: float) -> tuple[float, 
 
 
 def bandwidths(search: PCSDACV, template: KernelPCSDA) -> tuple[Any, ...]:
-    """Return the bandwidths to try, as names of rules or as numbers, without looking at data."""
+    """Return the bandwidths to try: names of rules, given numbers, or multiples of "scale"."""
     if template.kernel not in SCALED_KERNELS:
         return (None,)
     return GAMMA if search.gamma is None else _given_gammas(search)

@@ -77,7 +77,7 @@ class Room:
         self._space = np.empty((self.used + more + self.used // 8, rows.shape[1]), rows.dtype)
         if chosen is None:
             self._space[: self.used] = rows
-        else:  # in one copy
+        else:  # without a temporary copy
             np.take(rows, chosen, axis=0, out=self._space[: self.used], mode="clip")
 
     @property
@@ -113,7 +113,7 @@ class BankRows:
     ids : array of shape (N,) or None
         Row names. A row added later is named after its number.
     room : Room or None
-        The storage that holds X once rows were added.
+        The storage that holds X once rows have been added or removed.
     """
 
     X: Floats
@@ -217,7 +217,7 @@ class Change:
 
 
 def alone(labels: Ints) -> Ints:
-    """Return the cluster of each row if each label and each background row forms a cluster."""
+    """Return clusters in which each label, and each background row, is a cluster of its own."""
     clusters, unknown = labels.copy(), np.flatnonzero(labels < 0)
     clusters[unknown] = labels.max() + 1 + np.arange(len(unknown))
     return clusters
@@ -308,7 +308,7 @@ def missed_share(
 ) -> float | None:
     """Estimate the share of future rows that a threshold misses, for a label with one row.
 
-    Return None if there is no threshold or if nothing shows how the label may spread.
+    Return None if there is no threshold or no left-out negative that shows how labels spread.
     """
     few = pseudo_positives(solved.subspace)
     if few is None or threshold is None:

@@ -14,7 +14,7 @@ from ..core.linalg import Array, Ints
 from ..core.threshold import Threshold, check_criterion, choose_threshold, interval
 from ..core.warning import warn
 
-# If labels reject this share of their own left-out rows, the bank names hardly anybody.
+# If labels reject this share of their own left-out rows, the bank names hardly any row.
 MANY_MISSES = 0.9
 
 
@@ -43,7 +43,7 @@ class Door:
 
     @classmethod
     def empty(cls) -> Door:
-        """Return a door without scores of strangers."""
+        """Return a door without scores."""
         none = np.zeros(0)
         return cls(none, none.astype(np.intp), none, 0.0)
 

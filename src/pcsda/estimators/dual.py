@@ -66,8 +66,8 @@ Divide = Callable[[TrainingRows, Array], Ints]
 # Kernels that decay to zero with distance, and the value below which they count as zero.
 VANISHING = ("rbf", "laplacian", "chi2")
 UNSEEN = 1e-6
-# From this many positives on, the left-out scores of a sample compare the rule's ridge with a tenth
-# and ten times its value. A sample with fewer negatives would favour a larger ridge than all rows.
+# With at least this many positives, the rule's ridge is compared with a tenth and ten times its
+# value on a sample. With fewer negatives, the sample would favour a larger ridge than all rows do.
 ENOUGH_POSITIVES, SAMPLE_POSITIVES, SAMPLE_NEGATIVES = 20, 250, 750
 # Another ridge must save this many bits of Cllr, summed over the positives of the sample.
 LEAST_GAIN = 1.0
@@ -137,7 +137,7 @@ def fit_kernel(
             fitted = learn(model, factorise, data, matrix)
             del matrix
         else:
-            del matrix  # later rounds may need it, and factorising overwrites it
+            del matrix  # each round computes it again, because factorising overwrites it
             every, regroup = np.arange(len(kept)), _regrouping(model, data)
             found = fit_hidden(model, lambda w: factorise(data.matrix(every), w), data, regroup)
             fitted, partition = found.fitted, found.groups
@@ -197,7 +197,7 @@ def evident_ridge(model: KernelPCSDA | KernelCSDA, data: TrainingRows, matrix: A
                 return settled
             seen = np.isfinite(scores)
             losses.append(cllr(groups[seen] == 0, scores[seen], sample_weight=some(weights, seen)))
-    except ValueError:  # the kernel is not definite at one ridge; the fit has its own message
+    except ValueError:  # not definite at some ridge; if this matters, the fit reports it
         return settled
     best = int(np.argmin(losses))
     gained = float(np.sum(groups == 0)) * (losses[0] - losses[best])
@@ -221,7 +221,7 @@ def kernel_factory(model: KernelPCSDA, seed: int) -> Factorise:
 
     def factorise(matrix: Array, weights: Array | None) -> Factor:
         ridge = model.regularization_
-        # All exact solvers give the same result, so any of them will do.
+        # A contaminated fit needs this factor. All exact solvers give the same result.
         if validation.is_contaminated(model):
             return next(of_kernel(matrix, [ridge], weights))
         if by_cholesky(model):

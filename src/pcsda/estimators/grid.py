@@ -140,7 +140,7 @@ def seeded_of(template: BaseEstimator) -> Any:
 
 
 def prefix_of(template: BaseEstimator) -> str:
-    """Return the prefix of the final estimator's parameter names; it is empty for no pipeline."""
+    """Return the prefix of the final estimator's parameter names, empty without a pipeline."""
     return f"{template.steps[-1][0]}__" if isinstance(template, Pipeline) else ""
 
 
@@ -240,7 +240,7 @@ def grid_rows(model: PCSDA | KernelPCSDA, data: Data, others: Any, seed: int) ->
     kernel, values = None, others
 
     def at(count: int) -> Any:
-        one = copy(model)  # not fitted, and cloning would inspect signatures each time
+        one = copy(model)  # a shallow copy, because it is not fitted and `clone` is slow
         one.n_subclasses, one.verbose = count, False
         return one
 

@@ -338,7 +338,7 @@ partition_, reference_, reference_step_, density_, calibration_
             criterion, definite = criterion_of(self, data.seed), self.kernel_.is_definite
             return KernelCSDAFactor(matrix, criterion, weights, definite)
 
-        # Each fold has a matrix besides the full one, and explicit features have scatter matrices.
+        # Each fold needs a further matrix, and explicit features need scatter matrices.
         held = 8.0 if self.solver in TARGETS else 4.0
         fit_kernel(self, data, lambda rows, _: rows.groups, factorise, held)
         return self

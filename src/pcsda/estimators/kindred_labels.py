@@ -33,9 +33,10 @@ from .ratios import bounded, narrowed, too_large
 from .side import FARTHEST_SINGLE, STEP_BYTES, LabelModel, Projection
 from .spaces import PlainSpace, Space
 
-# Fewer labels show too little of how labels differ.
+# Fewer labels do not determine the covariance between labels well enough.
 LEAST_LABELS = 10
-# From this many rows per label on, clusters separate labels better, unless there are many labels.
+# With at least this many rows per label, clusters separate labels better, unless there are many
+# labels.
 MANY_ROWS, MANY_LABELS = 50, 100
 # Rows are scaled to unit length if this lowers the left-out losses by more than the first number of
 # nats. If labels have one row, it must lower the reciprocal of the tails' degrees of freedom by
@@ -43,7 +44,8 @@ MANY_ROWS, MANY_LABELS = 50, 100
 LEAST_GAIN, LIGHTER_TAILS = 0.03, 0.02
 # At most this many labels decide whether rows are scaled.
 CHOICE_LABELS = 300
-# Parts of the state that a change of rows carries over, except `counts` and `fresh`.
+# Names in the stored state besides those of `Shared`. A change of rows carries over all of them
+# except `counts` and `fresh`.
 SETTLED = (
     *("tail", "ridge", "regularization", "slope", "offset", "counts", "fresh"),
     *(field.name for field in fields(Door)),
@@ -53,8 +55,8 @@ SETTLED = (
 def are_kindred(settings: Settings, X: Floats, labels: Ints) -> bool:
     """Return whether labels should share two covariances instead of clusters (MATH 18).
 
-    Many labels with few rows each show by themselves how labels differ, and k-means would mix them.
-    For few labels with many rows each, clusters describe the negatives better.
+    Many labels with few rows each determine the covariance between labels, and k-means would mix
+    them. For few labels with many rows each, clusters describe the negatives better.
     """
     template, sizes = settings.template, np.bincount(labels)
     if not can_pool(settings, X, labels) or len(sizes) < LEAST_LABELS:
@@ -293,7 +295,7 @@ class KindredLabels:
             if not np.isfinite(z).all():
                 raise too_large(z, start)
             if float(np.abs(z).max(initial=0.0)) > FARTHEST_SINGLE:
-                z = bounded(z)  # single precision would lose distances, if not overflow
+                z = bounded(z)  # float32 would lose accuracy or overflow
             places = self._places if z.dtype == np.float64 else self._single
             places = places if place is None else places.one(place)
             ratios = self.law.ratios(z, places, slope, offset)
@@ -437,7 +439,7 @@ class KindredLabels:
         fixed = self.settings, state, self.kernel, support
         found = KindredLabels(*fixed, unit=self.unit, solve=solve, sums=held)
         if strict:
-            _ = found.shared  # raises if the rows do not determine it
+            _ = found.shared  # raises if the rows do not determine both covariances
         if touched is not None and sums.counts[touched] == 1:
             at = change.threshold
             change.warn_of_one_row(None if at is None else float(np.mean(self.door.own < at)))

@@ -25,7 +25,7 @@ from .side import LabelModel
 from .steps import settle_ridge
 from .training import keep_linear
 
-# Each estimator has a score for every training row, so only the latest are kept.
+# Each estimator stores a score for every training row, so only the most recently used are kept.
 MOST_BUILT = 64
 
 

@@ -343,7 +343,7 @@ class PCSDA(Verifier):
     _coordinates = linear_coordinates
     _map = linear_map
 
-    # Distinct negatives that wait until there are enough for k-means, their weights and numbers.
+    # Distinct negatives held back until there are enough for k-means, with weights and row numbers.
     _waiting: tuple[Floats, Array, Ints]
 
     def _streams(self) -> bool:
@@ -379,9 +379,9 @@ class PCSDA(Verifier):
         class is missing, if all rows are equal, if there are too few positives for their
         covariance, or if there are fewer axes than `n_components`. Until then, `predict` and the
         other methods raise a NotFittedError that says what is missing. Without shrinkage, a model
-        may be lost again if new axes arrive before enough positives do; a warning says so. With
-        fewer distinct negatives than `n_subclasses`, k-means waits for more; meanwhile, equal rows
-        are stored once, with their total weight.
+        may be lost again if new rows add axes before there are enough positives; a warning says so.
+        With fewer distinct negatives than `n_subclasses`, k-means waits for more; meanwhile, equal
+        rows are stored once, with their total weight.
 
         Parameters
         ----------

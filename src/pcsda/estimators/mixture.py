@@ -288,7 +288,7 @@ default=None
         X = validate_data(self, X, reset=False, accept_sparse=sparse, dtype=dtype)
         return np.stack([asked(model, method, X, *args) for model in self.models_])
 
-    # These need only a ratio and a prior, or a distance.
+    # These methods need only a ratio and a prior, or a distance.
     decision_function = Verifier.decision_function
     predict = Verifier.predict
     predict_proba = Verifier.predict_proba

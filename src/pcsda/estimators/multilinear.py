@@ -23,17 +23,17 @@ from .steps import PUBLISHED_CSDA, check_training
 from .training import fit_rows, linear_coordinates, linear_map
 from .verifier import Verifier
 
-# Directions per mode if `n_components` is None: 25 in all for pictures, the paper's largest number.
+# Default number of directions per mode. For images, this gives 25, the paper's largest number.
 DEFAULT_COMPONENTS = 5
 
 
 class MultilinearCSDA(Verifier):
     """Class-specific discriminant analysis for samples that are matrices or tensors.
 
-    Each mode of a tensor has a small projection. (The modes of a picture are its rows and its
+    Each mode of a tensor has a small projection. (The modes of an image are its rows and its
     columns.) Together, the projections maximise the spread of the negatives about the positive
     mean, relative to the spread of the positives. There are far fewer parameters than in CSDA on
-    flattened samples: 350 instead of 30000 for pictures of 40 x 30 pixels with 5 directions per
+    flattened samples: 350 instead of 30000 for images of 40 x 30 pixels with 5 directions per
     mode. This helps with few positives if the classes differ along rows and columns.
 
     Parameters

@@ -71,7 +71,7 @@ def name_rows(
     X: MatrixLike | None = None,
     ids: ArrayLike | None = None,
 ) -> Verifier:
-    """Name the subclasses and the training rows, for explanations, pictures, reports and files.
+    """Name the subclasses and the training rows, for explanations, plots, reports and files.
 
     `fit` names the subclasses if y has more than two labels or `subclass_labels` are given.
 

@@ -63,8 +63,8 @@ def choose_threshold(
     max_misses : float, optional
         Share of positives that may be rejected. The highest threshold within this limit is chosen.
     prior : float, optional
-        Share of the class of interest among the rows that the model will meet. The threshold with
-        the smallest expected cost is chosen.
+        Share of the class of interest among the rows to be scored. The threshold with the
+        smallest expected cost is chosen.
     cost_miss, cost_false_alarm : float, default=1
         Costs of the two errors, used with `prior`.
     X : array-like or sparse matrix of shape (n_samples, n_features), optional
@@ -87,8 +87,7 @@ def choose_threshold(
     Notes
     -----
     An exponential tail is fitted to the highest twentieth of the negatives' scores, but at least to
-    the 20 highest. Without the tail, a rate of 1 % would depend on just three of 300
-    negatives.
+    the 20 highest. Without the tail, a rate of 1 % would depend on just three of 300 negatives.
 
     Examples
     --------
@@ -187,8 +186,8 @@ def recalibrate(
 ) -> V:
     """Refit the calibration on held-out rows.
 
-    This changes the slope and offset, and hence the log-likelihood ratios, but not the order in
-    which rows rank.
+    This changes the slope and offset, and hence the log-likelihood ratios, but not the ranking of
+    rows.
 
     Parameters
     ----------
@@ -239,7 +238,7 @@ def _rows_for(
     X: MatrixLike,
     y: ArrayLike | None,
 ) -> Scored:
-    """Return the scored rows that choose a threshold: left-out training rows, or the given rows."""
+    """Return the scored rows for choosing a threshold: left-out training rows or given rows."""
     density = getattr(model, "density_", None)  # a mixture has one for each mode
     if isinstance(density, NoDensity):
         raise ValueError(f"no threshold without a log-likelihood ratio: {density.why}")
@@ -276,7 +275,7 @@ def left_out(model: Verifier) -> Scored | None:
 def _why_none(model: Verifier, kind: str) -> str:
     """Return the reason, for an error message, why no rows of a class were left out."""
     counts = {"positives": model.positive_count_, "negatives": model.subclass_counts_.sum()}
-    if hasattr(model, "partition_"):  # weights are no numbers of rows
+    if hasattr(model, "partition_"):  # count rows; the attributes above may be total weights
         counts = {"positives": np.sum(model.partition_ == 0)}
         counts["negatives"] = np.sum(model.partition_ > 0)
     if counts[kind] == 1:
@@ -312,7 +311,7 @@ def count_positives(model: Verifier, llr: ArrayLike) -> PriorEstimate:
         found = estimate_prior(llr)
         notes = [found.note, AS_EXACT, AGAINST_STRANGERS if strange else ""]
         return replace(found, note=" ".join(filter(None, notes)))
-    if strange:  # the rest of a pool resembles the other labels
+    if strange:  # recalibrate against the other labels, which the rest of a pool resembles
         own = fit_calibration(rows.scores[None], rows.positive, rows.weights)
         llr = own(np.asarray(llr, dtype=np.float64)[None])
         rows = Scored(own(rows.scores[None]), rows.positive, rows.weights)

@@ -30,17 +30,18 @@ from .changes import BankRows, Settings
 from .doors import Door
 from .spaces import Space
 
-# Rows left out: at least the first number for each label, otherwise at most the second number over
-# all labels. The estimator's `calibration_rows` may lower both.
+# About as many rows are left out for each label as the second number divided by the number of
+# labels, but at least the first number. The estimator's `calibration_rows` may lower this.
 LEAST_SAMPLE, MOST_PAIRS = 1000, 10_000_000
 # Number of left-out negatives, over all labels, used to fit the tails.
 TAIL_PAIRS = 20_000
-# With fewer rows or identities per cluster, strangers come from folds with separate clusters,
-# because an identity leaves a trace in the clusters it shaped (MATH 17).
+# With fewer rows or labels per cluster, strangers are left out in folds with separate clusters,
+# because a label leaves a trace in the clusters it shaped (MATH 17).
 ROWS_PER_CLUSTER, PEOPLE_PER_CLUSTER = 50, 10
-# Folds of identities: the first number up to FEW_LABELS labels, otherwise the second.
+# Number of folds of labels: the first number up to FEW_LABELS labels, otherwise the second.
 FOLDS, FEW_FOLDS, FEW_LABELS = 10, 5, 40
-# Large banks use no folds, because the rows of a fold under all labels take too much memory.
+# If folds are used only because the axes fill the space, a fold has at most this many coordinates
+# under all labels. More would take too much memory.
 MOST_FOLD_NUMBERS = 50_000_000
 # Largest number of identities that serve as strangers, and the number of labels that each is scored
 # against: those with the highest scores, and some drawn at random.
@@ -132,8 +133,8 @@ class Solved:
         training, shared, count = self.training, self.shared, len(self.labels)
         clusters, n_rows = len(shared.counts), len(shared.live)
         small = n_rows < ROWS_PER_CLUSTER * clusters or count < PEOPLE_PER_CLUSTER * clusters
-        # If the axes fill the space, the last ones are poorly determined, and fixed rotations turn
-        # whatever moves there into outliers.
+        # If the axes fill the space, the last ones are poorly determined. The closed form keeps
+        # rotations fixed, so any shift along these axes would look like an outlier.
         pairs = n_rows * count * clusters / FEW_FOLDS
         small = small or (clusters >= training.rows.X.shape[1] and pairs < MOST_FOLD_NUMBERS)
         if small and training.cluster is not None and clusters > 1:
@@ -143,7 +144,7 @@ class Solved:
                 # The ridge stays the same, as when rows are left out in closed form.
                 held = replace(training, ridge=shared.ridge)
                 parts = [_fold(held, self.pool, fold == i) for i in range(n_folds)]
-            except ValueError:  # there is no model without the fold
+            except ValueError:  # the rows outside a fold do not determine a bank
                 parts = []
             if parts:
                 return parts, count * (1 - 1 / n_folds)
@@ -162,7 +163,7 @@ class Solved:
         verbose = self.training.settings.verbose
         steps = progress(blocks, "strangers", enabled=verbose, total=len(blocks))
         scored = [scored_rows(block, len(blocks)) for _, block in blocks]
-        # If there are few labels, each stranger meets all of them, so none need be selected.
+        # If there are few labels, all of them score each stranger, so none need be selected.
         highest = _highest(self, panel, scored) if count > FEW_LABELS else iter(())
         for (identity, block), rows in zip(steps, scored, strict=True):
             met, n_drawn = _met(identity, highest, count, rng)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # Coordinates beyond this are scaled down, because their squares would overflow.
 FARTHEST = 1e100
-# Largest squared distances of centres whose energies float32 resolves to about 0.001.
+# Largest squared length of whitened centres for which float32 scores are accurate to about 0.001.
 SINGLE_SQUARES = 1e4
 
 

@@ -45,8 +45,7 @@ class PCSDACV(
     ridges and bandwidths with the estimator's own K and d; the second tries K and d with the best
     ridge and bandwidth. With ``cv="auto"`` and without `groups`, both steps use a sample of at most
     500 positives and 1000 negatives (150 and 450 in folds). The chosen setting is fitted on all
-    rows.
-    If you give any values, every combination is scored on all rows.
+    rows. If you give any values, every combination is scored on all rows.
 
     Parameters
     ----------
@@ -233,7 +232,7 @@ class PCSDACV(
         odds: Floats = self._ask("decision_function", X)
         return odds
 
-    # These need only the log posterior ratio.
+    # These methods need only the log posterior ratio.
     predict = Verifier.predict
     predict_proba = Verifier.predict_proba
     predict_log_proba = Verifier.predict_log_proba

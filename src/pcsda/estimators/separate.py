@@ -45,7 +45,7 @@ from .steps import axes_of, leave_sample
 # Folds of labels that serve as strangers: the first number up to FEW_LABELS labels, otherwise the
 # second. Each fold costs another fit of the remaining labels.
 FOLDS, FEW_FOLDS, FEW_LABELS = 5, 3, 40
-# If models have no left-out scores, one row in this many of each label is left out of a refit.
+# If models have no left-out scores, a refit leaves out one in this many rows of each label.
 EVERY = 5
 
 
@@ -83,7 +83,7 @@ class SeparateLabels:
     def door(self) -> Door:
         """Scores of each label as a stranger.
 
-        They are computed when they are first needed, because they take more fits.
+        They are computed when they are first needed, because they require further fits.
         """
         if self.origin is not None:
             return self.origin.door
@@ -94,7 +94,7 @@ class SeparateLabels:
             warnings.simplefilter("ignore")  # already given for all labels
             try:
                 parts = [self._without(fold == number) for number in np.unique(fold)]
-            except ValueError:  # there is no bank without the fold
+            except ValueError:  # the rows outside a fold do not determine a bank
                 return Door.empty()
             own = self._own_scores()
             own = own if len(own) else self._own_refitted()
@@ -316,7 +316,7 @@ class SeparateLabels:
     def _updated_factor(self, change: Change) -> SharedFactor | None:
         """Return the factorisation updated for changed rows; None if it must be computed anew."""
         factor, X = self.factor, change.rows.X
-        # The kernel matrix, or the origin of feature space, would have to change as well.
+        # The stored kernel matrix or the origin of feature space would have to be updated as well.
         if factor is None or self._in_features or getattr(factor, "moved", None) is not None:
             return None
         try:

@@ -75,7 +75,7 @@ def completed(
 
 def sharing_of(template: BaseEstimator, shape: tuple[int, ...]) -> Sharing | None:
     """Return the kind of factorisation that the models of all labels share; None if they cannot."""
-    if is_contaminated(template):  # hidden rows of one label are not those of another
+    if is_contaminated(template):  # each label has its own hidden positives
         return None
     if isinstance(template, PCSDACV):
         inner = template_of(template)
@@ -219,7 +219,7 @@ def project_all(models_: list[Any], X: Any) -> Floats:
         far = is_far(components, centre, np.concatenate(spread), X.dtype)
         return project_rows(X, components, np.concatenate(origins), centre, far=far)
     # Kernel models share training rows and kernel, except those enrolled later or with another
-    # bandwidth: the first computes the kernel for all that share it.
+    # bandwidth. Kernel values are computed once for all models that share both.
     columns: list[Any] = [None] * len(models_)
     kinds = [(id(model.X_fit_), id(model.kernel_)) for model in models_]
     for kind in dict.fromkeys(kinds):

@@ -21,7 +21,7 @@ from .spaces import Space
 
 # Rows are scored in batches whose coordinates under all labels take about this many bytes.
 STEP_BYTES = 32 << 20
-# Larger coordinates than this are scored in double precision.
+# Rows with larger coordinates are scored in float64.
 FARTHEST_SINGLE = 1e3
 
 
@@ -67,7 +67,7 @@ class LabelModel:
         space: Space,
         dtype: np.dtype[np.floating],
     ) -> LabelModel:
-        """Keep what scoring and later estimators need of the solution for one label."""
+        """Keep the parts of a label's solution that scoring and building its estimator need."""
         subspace = label.subspace
         assert subspace.means is not None
         axes = space.axes(subspace.coefficients)
@@ -79,7 +79,7 @@ class LabelModel:
     def calibration(self, pool: Pool) -> Calibration:
         """Return the common calibration, adjusted to the label's own rows."""
         common = pool.calibration
-        if self.density.n_views == 1:  # the sum of the common weights applies to its one view
+        if self.density.n_views == 1:  # its single view gets the sum of the common weights
             common = Calibration((common.slope,), common.offset)
         return common.then(float(np.exp(self.moved[0])), float(self.moved[1]))
 
@@ -210,11 +210,11 @@ class SideBySide:
     def _views(self, z: Floats, limit: float) -> Array:
         """Return the views of coordinates; `limit` is the largest absolute coordinate."""
         if limit > FARTHEST**0.5:
-            # As for a single model, the axes of the criterion determine what is far.
+            # As for a single model, coordinates are limited along the criterion's own axes.
             back = np.linalg.pinv(self.panel.turn).swapaxes(1, 2)
             far = np.abs(z @ back).max(axis=-1, keepdims=True)
             z = z * np.minimum(1.0, FARTHEST / np.maximum(far, 1.0))
-        if limit > FARTHEST_SINGLE:  # single precision would lose distances, if not overflow
+        if limit > FARTHEST_SINGLE:  # float32 would lose accuracy or overflow
             z = z.astype(np.float64, copy=False)
         return self.panel.views(z, self.pool.tails)
 

@@ -13,7 +13,7 @@ from ..core.linalg import Array, Floats, Ints
 from ..core.spread import centred
 from ..kernels import Kernel, training_matrix
 
-# Squared distances from the span of the rows below this share of the largest are rounding errors.
+# Squared distances from a span count as zero below this share of the largest squared row length.
 SPAN_TOLERANCE = 1e-24
 
 

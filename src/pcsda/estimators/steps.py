@@ -108,7 +108,7 @@ def rule_of(model: Verifier) -> Rule:
         getattr(model, "covariance", "resubstitution") == "leave-one-out",
         bool(model.calibrate),
         bool(model.calibrate),
-        # A feature space has any number of columns.
+        # A feature space has no fixed number of columns.
         np.inf if is_curved(model) else float(getattr(model, "n_features_in_", np.inf)),
     )
 

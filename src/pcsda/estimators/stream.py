@@ -65,7 +65,7 @@ def check_rows(
 ) -> Any:
     """Check the rows and labels of a fit, and return them as arrays.
 
-    With ``finite=False``, NaN and infinity are not looked for.
+    With ``finite=False``, there is no check for NaN and infinity.
     """
     validation.refuse_dask(X, y)
     return validate_data(

@@ -79,7 +79,7 @@ def keep_linear(model: Verifier, fitted: Fitted, dtype: DTypeLike) -> None:
     means = fitted.subspace.means
     assert means is not None
     model.components_ = fitted.subspace.coefficients.T.astype(dtype)
-    # Far from zero, rounding the mean to float32 would cost more than its standard error.
+    # Rounding a large mean to float32 could add more error than its standard error.
     model.positive_mean_ = means[0].copy()
     model.subclass_means_ = means[1:].astype(dtype)
 

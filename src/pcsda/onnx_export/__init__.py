@@ -90,8 +90,8 @@ def export_onnx(
         outputs = [("features", kind([None, final.n_components_]))]
     else:
         outputs = list(zip(OUTPUTS, output_types(final, kind), strict=False))
-    # All steps compute in double precision, scikit-learn's too: rounding to single precision
-    # between them would lose precision.
+    # All steps, including scikit-learn's, compute in double precision, so that nothing is rounded
+    # between them.
     steps = make_pipeline(CastTransformer(dtype=np.float64), *inside.before, final)
     graph = convert_sklearn(
         steps,

@@ -1,4 +1,4 @@
-"""skl2onnx converters for our estimators, which declare outputs and shapes and add nodes."""
+"""skl2onnx converters for our estimators; they declare outputs and shapes, and add nodes."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def _distances(graph: Graph, metric: str, X: str, rows: Array) -> str:
         nodes += [
             ("Mul", ["difference", "difference"], "square"),
             ("Add", ["row", kept], "sum"),
-            ("Max", ["sum", tiny], "divisor"),  # both zero: the square is zero too
+            ("Max", ["sum", tiny], "divisor"),  # if both are zero, so is the square
             ("Div", ["square", "divisor"], "terms"),
         ]
     body = [helper.make_node(operator, given, [name]) for operator, given, name in nodes]

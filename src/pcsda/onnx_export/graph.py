@@ -21,7 +21,7 @@ class Graph:
     """Adds nodes to the graph that skl2onnx builds, and names each node by its output.
 
     Everything is computed in double precision, whatever the input type: a log-likelihood ratio is a
-    difference of squares, of which single precision would leave too few digits.
+    difference of squares, which would have too few correct digits in single precision.
     """
 
     def __init__(self, scope: Scope, operator: Operator, container: Container) -> None:

@@ -26,9 +26,9 @@ from .figures import Figure, Settings, figures, identification, settle_threshold
 from .reasons import reasons
 from .views import View, make_view, subspace_sample, take_rows
 
-# A bank also has a view for each label, but at most for this many labels, those with the highest
-# error rates. The curve of such a view has PART times fewer points than usual, and the subspace
-# plot has POINTS_PART times fewer points.
+# A bank also has a view for each of up to LABEL_VIEWS labels, those with the highest error rates.
+# The curves of these views have PART times fewer points than usual, and the subspace plots have
+# POINTS_PART times fewer.
 LABEL_VIEWS = 30
 PART = 5
 POINTS_PART = 10
@@ -37,8 +37,8 @@ MOST_ALIKE = 3
 # Name of the fact that says how many rows a bank with a threshold names correctly.
 NAMES = "Names by identify"
 
-# A label whose subspace is drawn: its value in the model and in y, and how many labels share the
-# limit on points.
+# A label whose subspace is drawn: its value in the model and in y, and the factor by which the
+# limit on points is reduced.
 Drawn = tuple[Any, Any, int]
 Parts = tuple[dict[str, Any], list[Drawn]]
 

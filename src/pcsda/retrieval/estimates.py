@@ -187,9 +187,9 @@ def prior_of_scores(
 
     The longer no member has been found, the closer the prior moves to zero, and the more it relies
     on `counts_by_odds`, which does not fit the slope of the log odds to the answers. Otherwise, a
-    small class would never count as exhausted, because answers cannot show that rows with much
-    lower scores have no chance. The prior is wider if the estimates in it disagree, and if more
-    answers are "no".
+    small class would never count as exhausted, because answers cannot rule out members among rows
+    with much lower scores. The prior is wider if the estimates in it disagree, and if more answers
+    are "no".
 
     Returns
     -------

@@ -48,8 +48,8 @@ class Gallery:
     usable : boolean array
         Which rows are finite.
     ordinary : boolean array
-        Which of the finite rows are not far off, which means that their largest entry is not
-        `FAR_OFF` times that of the median row. Only these rows are used for learning.
+        Which finite rows are not far off: their largest entry is at most `FAR_OFF` times that of
+        the median row. Only these rows are used for learning.
     """
 
     def __init__(self, rows: MatrixLike, ids: Sequence[Hashable] | None = None) -> None:

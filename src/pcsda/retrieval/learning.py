@@ -154,9 +154,9 @@ def default_verifier(n_examples: int) -> PCSDA:
 def _recalibrated(learned: Learned) -> Learned:
     """Recalibrate the ratios of a model on left-out examples and random rows.
 
-    The model's own calibration raises very low ratios, and this one does not: among many thousands
-    of rows, even a small chance for each row of being an unusual member would add up to more than
-    the actual members.
+    Unlike the model's own calibration, this one does not raise very low ratios. Among many
+    thousands of rows, even a small probability that each row is an unusual member would add up to
+    more than the actual number of members.
     """
     model, use = learned.model, learned.random
     both = use & learned.positive, use & ~learned.positive

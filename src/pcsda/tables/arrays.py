@@ -17,9 +17,9 @@ from ..archive import UNREADABLE, array_shape, check_array
 from ..memory import memory_limit
 from .table import Chunk, Names, Table, file_stamp, first_line
 
-# Size of one part in float64 bytes: large enough for little overhead, small enough to hold two. On
-# a machine with little memory it is a share of total memory, not of free memory, because a resumed
-# fit must get the same blocks.
+# Size of one part in float64 bytes: large enough to keep overhead low, small enough to hold two
+# parts in memory. On a machine with little memory it is a share of total memory, not of free
+# memory, because a resumed fit must get the same blocks.
 BLOCK_BYTES, BLOCK_SHARE = 64 << 20, 1 / 32
 # Reads the rows from the first number up to, but not including, the second.
 Reader: TypeAlias = Callable[[int, int], NDArray[Any]]

@@ -198,7 +198,7 @@ def of_csv(path: Path, labels: Sequence[str], block_rows: int | None) -> list[Ch
 
 
 def _cut(path: Path, wording: Wording, block_rows: int | None) -> tuple[Header, list[int]]:
-    """Return the header of a CSV file, and the byte positions between rows where to split it.
+    """Return the header of a CSV file, and the byte positions, between rows, at which to split it.
 
     The parts have about `block_rows` rows.
     """
