@@ -252,3 +252,35 @@ def test_a_spooled_table_is_read_not_mapped(tmp_path):
             np.testing.assert_array_equal(np.concatenate([part[0] for part in found]), X)
             assert found[0][0].dtype == np.float32
             assert np.concatenate([part[1] for part in found]).tolist() == list("ababbb")
+
+
+def test_records_are_named_as_what_they_are(shop, command):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    table = pa.Table.from_pandas(shop.train)
+    records = pa.array([{"x": 1.5, "y": 2.5}] * len(table))
+    pq.write_table(table.append_column("size", records), "records.parquet")
+    words = "fit", "records.parquet", "-o", "m.pcsda", "--positive", "weld", "--label"
+    said = command(*words, "kind", code=1).err
+    assert "has columns that are not numeric: size (object); leave them out with --ignore" in said
+    said = command(*words, "size", code=1).err
+    assert "--label size: this column of records.parquet holds records, not labels" in said
+
+
+def test_lines_must_end_with_line_feeds(shop, command):
+    text = shop.train.to_csv(index=False)
+    with open("old.csv", "w", newline="") as file:
+        file.write(text.replace("\n", "\r"))
+    said = command("fit", "old.csv", "--label", "kind", "--positive", "weld", "-o", "m", code=1).err
+    assert "old.csv ends its lines with carriage returns alone; save it with line feeds" in said
+    with open("quoted.csv", "w", newline="") as file:
+        file.write(text.replace("kind", '"kind\rof row"', 1).replace("\n", "\r\n"))
+    command("fit", "quoted.csv", "--label", "kind\rof row", "--positive", "weld", "-o", "m")
+
+
+def test_labels_that_are_one_number_written_in_two_ways_are_pointed_out(shop, command):
+    kinds = np.where(shop.train.kind == "weld", "1", "none").astype(object)
+    kinds[np.flatnonzero(kinds == "1")[0]] = "1.0"
+    shop.train.assign(kind=kinds).to_csv("t.csv", index=False)
+    said = command("fit", "t.csv", "--label", "kind", "--positive", "1", "-o", "m").err
+    assert "--label kind: t.csv has" in said
+    assert "the same number written in two ways" in said

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.linalg import Ints, Mask
+from ..core.warning import warn
 
 # Number of names that a message lists.
 SHOWN = 20
@@ -237,10 +238,30 @@ def labels(table: Table, name: str, option: str = "--label") -> NDArray[np.str_]
         )
     if values.dtype.kind == "O":
         seen: dict[Any, int] = {}
-        codes = [seen.setdefault(value, len(seen)) for value in values.tolist()]
+        try:
+            codes = [seen.setdefault(value, len(seen)) for value in values.tolist()]
+        except TypeError:
+            raise ValueError(
+                f"{option} {name}: this column of {table.source} holds records, not labels"
+            ) from None
+        _warn_of_equal(list(seen), f"{option} {name}: {table.source}")
         return np.array([as_text(value) for value in seen], dtype=str)[codes]
     found, places = np.unique(values, return_inverse=True)
     return np.asarray(np.array([as_text(value) for value in found], dtype=str)[places])
+
+
+def _warn_of_equal(values: Sequence[Any], where: str) -> None:
+    """Warn if two values are one number written in two ways."""
+    seen: dict[float, Any] = {}
+    for value in values:
+        if isinstance(value, str) and is_number(value):
+            other = seen.setdefault(float(value), value)
+            if other != value:
+                warn(
+                    f"{where} has {other!r} and {value!r}, the same number written in two ways; "
+                    "they count as different values, so write them alike if they are not"
+                )
+                return
 
 
 def missing(values: NDArray[Any]) -> Mask:
@@ -264,8 +285,9 @@ def example(values: NDArray[Any]) -> str:
             if isinstance(value, str) and not is_number(value):
                 point = " with a decimal comma" if is_number(value.replace(",", ".")) else ""
                 return f" ({value[:30]!r} in row {row}{point})"
-        if values.size and "." in str(values[0]):  # read with a decimal comma
-            return f" ({values[0][:30]!r} in row 0 with a decimal point)"
+        first = values[0] if values.size else None
+        if isinstance(first, str) and "." in first:  # read with a decimal comma
+            return f" ({first[:30]!r} in row 0 with a decimal point)"
     return f" ({values.dtype})"
 
 

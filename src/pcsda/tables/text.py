@@ -8,6 +8,7 @@ import csv
 import gzip
 import lzma
 import os
+import re
 import sys
 import warnings
 import zlib
@@ -38,6 +39,7 @@ QUOTED_BYTES = 1 << 20
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "-nan", "NULL", "null", "None", "<NA>")
 # Name for an unnamed first column, in which many programs write row numbers.
 ROW_NUMBER = "(row number)"
+QUOTED = re.compile(rb'"[^"]*"')
 WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -79,6 +81,10 @@ def read_header(source: str, line: bytes, wording: Wording) -> Header:
     """Find the separator and the column names in the first line, and check the names."""
     if not line.strip():
         raise ValueError(f"{source} is empty; the first line must name the columns")
+    if b"\r" in QUOTED.sub(b"", line).rstrip(b"\r\n"):
+        raise ValueError(
+            f"{source} ends its lines with carriage returns alone; save it with line feeds"
+        )
     try:
         text = line.removeprefix(codecs.BOM_UTF8).decode(wording.encoding)
     except UnicodeDecodeError as error:
