@@ -1068,6 +1068,7 @@ def test_rows_without_a_label_are_counted(estimator, nothing):
             clone(estimator).fit(X, y)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("estimator", EVERY_FIT, ids=lambda model: type(model).__name__)
 @pytest.mark.parametrize("kind", [int, bool])
 def test_numbers_stored_as_objects_are_numbers(estimator, kind):

@@ -296,6 +296,7 @@ def test_one_positive_and_trusted_hidden_ones_rank_nearly_as_well_as_distance(ki
     assert np.mean(gain) > least
 
 
+@pytest.mark.more
 @pytest.mark.filterwarnings("ignore:gamma='positive' is undefined")
 def test_one_positive_among_random_rows_needs_a_larger_kernel_ridge():
     """With the ridge for three positives, the axes follow the error of the only row."""

@@ -119,6 +119,7 @@ def test_centers_lie_at_the_radius_spread_out_and_span_the_space(
         assert_allclose(centers.mean(axis=0), 0.0, atol=0.1)
 
 
+@pytest.mark.more
 def test_kmeans_can_find_the_subclasses():
     population = make_class_specific(20_000, random_state=0)
     negative = population.target == 0

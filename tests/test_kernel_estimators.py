@@ -680,7 +680,9 @@ def test_the_model_does_not_hold_the_kernel_matrix(model):
     assert len(pickle.dumps(model)) < 8 * 400**2 / 20
 
 
-@pytest.mark.parametrize("covariance", ["leave-one-out", "resubstitution"])
+@pytest.mark.parametrize(
+    "covariance", [pytest.param("leave-one-out", marks=pytest.mark.more), "resubstitution"]
+)
 def test_fitting_needs_memory_for_little_more_than_one_kernel_matrix(covariance):
     X = np.random.default_rng(0).standard_normal((1500, 10))
     y = np.arange(1500) % 10 == 0
@@ -749,6 +751,7 @@ def test_rows_are_scored_in_blocks_with_the_same_result(monkeypatch, model):
     assert_allclose(refitted.log_likelihood_ratio(rows), scores, atol=1e-7 * scale)
 
 
+@pytest.mark.more
 def test_prediction_never_holds_the_full_kernel_matrix():
     X, y, _ = labelled(sizes=[300, 300])
     model = KernelPCSDA(gamma=GAMMA, n_subclasses=1).fit(X, y)
@@ -1274,7 +1277,8 @@ def test_with_enough_positives_left_out_scores_choose_the_automatic_ridge(make, 
     assert KernelPCSDA(random_state=0).fit(X[few], y[few]).regularization_ == 0.1
 
 
-@pytest.mark.parametrize("digit", [1, pytest.param(3, marks=pytest.mark.more)])
+@pytest.mark.more
+@pytest.mark.parametrize("digit", [1, 3])
 def test_a_sample_chooses_no_ridge_that_all_left_out_rows_reject(digit):
     X, y = load_digits(return_X_y=True)
     rows = np.random.default_rng(0).permutation(len(X))[:1550]

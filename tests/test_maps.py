@@ -246,7 +246,9 @@ def test_repeated_rows_add_nothing():
 
 
 @METHOD
-@pytest.mark.parametrize(("n_rows", "step"), [(150, 5e-5), (300, 2e-4)])
+@pytest.mark.parametrize(
+    ("n_rows", "step"), [(150, 5e-5), pytest.param(300, 2e-4, marks=pytest.mark.more)]
+)
 def test_near_duplicates_are_not_blamed_on_the_kernel(method, n_rows, step):
     X = np.random.default_rng(0).standard_normal((n_rows, 3))
     close = X + step * np.random.default_rng(1).standard_normal(X.shape)

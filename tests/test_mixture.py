@@ -316,7 +316,7 @@ def joined(X, y, train, modes, test):
 
 @pytest.mark.parametrize(
     ("n_positive", "tried"),
-    [(19, None), pytest.param(25, [1, 2], marks=pytest.mark.more), (38, [1, 2, 3])],
+    [(19, None), (25, [1, 2]), pytest.param(38, [1, 2, 3], marks=pytest.mark.more)],
 )
 def test_every_mode_has_ten_positives(n_positive, tried):
     rng = np.random.default_rng(0)

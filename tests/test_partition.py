@@ -92,7 +92,7 @@ def test_auto_takes_few_subclasses_in_few_columns_for_few_positives(n_positives,
     assert_numbered(make_groups(X, positive, random_state=0)[0], positive, expected)
 
 
-@pytest.mark.parametrize("n_components", [1, 2, 7])
+@pytest.mark.parametrize("n_components", [1, pytest.param(2, marks=pytest.mark.more), 7])
 def test_auto_makes_enough_subclasses_for_the_axes_asked_for(n_components):
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((40, 9)), np.arange(40) < 10

@@ -138,6 +138,7 @@ def test_csda_finds_the_middle_by_its_smaller_spread():
     assert cost(model, data) < 2 * data.bayes
 
 
+@pytest.mark.more
 def test_batches_find_the_planted_subspace_too():
     data = planted(0)
     model = PCSDA(6, 4, random_state=0)

@@ -78,6 +78,7 @@ def test_steps_from_given_centres_equal_scikit_learns(steps, weighted):
     assert_allclose(ours.centres, theirs.cluster_centers_, atol=1e-12)
 
 
+@pytest.mark.more
 def test_the_tolerance_equals_scikit_learns():
     # Long runs end by the shift of the centres, not because no row moves.
     ends = []

@@ -236,7 +236,8 @@ def test_equal_answers_and_scores_far_apart_give_finite_counts(answer):
     assert counts_by_answers([answer] * 5, np.full(5, np.nan), pool) is None
 
 
-@pytest.mark.parametrize("n_seeds", [1, pytest.param(6, marks=pytest.mark.more)])
+@pytest.mark.more
+@pytest.mark.parametrize("n_seeds", [1, 6])
 def test_documents_still_hidden_are_counted(n_seeds):
     """After 100 answers a tenth to a quarter were counted; intervals held in half of searches."""
     logs, held = [], []
@@ -369,6 +370,7 @@ def test_recall_and_stop_agree_with_what_remains(session):
     assert "by the model" in str(session.stop(recall=0.01))
 
 
+@pytest.mark.more
 def test_a_search_that_still_finds_many_does_not_stop():
     """The model estimated 2 left, at most 8, while the last screen was full and 26 were left."""
     X, y = load_digits(return_X_y=True)
