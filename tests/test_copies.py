@@ -116,6 +116,16 @@ def test_small_columns_beside_large_ones_tell_rows_apart():
     assert count_copied(np.vstack([X, X])) == (300, 300)
 
 
+@pytest.mark.parametrize("blank", [0, 60, 200, 400])
+def test_rows_that_agree_in_the_middle_columns_are_still_compared(blank):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((400, 3 * copies.A_FEW))
+    X[:blank, copies.A_FEW : -copies.A_FEW] = 0.0
+    assert count_copied(X) is None
+    # All copies may be among the rows that the middle columns do not tell apart.
+    assert count_copied(np.vstack([X, X[:60]])) == (60, 400)
+
+
 def test_sparse_rows_and_pictures_are_compared():
     X = sparse.random(300, 500, 0.05, format="csr", random_state=0)
     assert count_copied(X) is None

@@ -28,6 +28,8 @@ AS_MANY = 0.9
 # Rows are equal if their projections differ by at most this share of the largest projection. The
 # keys are item sizes in bytes.
 CLOSE = {4: 1e-6, 8: 1e-12}
+# Number of columns in the middle of X that are compared first: a few cache lines of each row.
+A_FEW = 16
 SAID = "occur more than once"
 
 
@@ -61,12 +63,14 @@ def count_copied(X: Any, parts: dict[str, Any]) -> dict[str, tuple[int, int]]:
     """Find the parts of X with many copies, unless columns of few values explain the copies.
 
     `parts` maps the name of each part to its rows. For each part with many copies, the result holds
-    two counts: distinct rows that have copies, and all distinct rows. One product with X is enough
-    if it shows few copies; otherwise X is read again.
+    two counts: distinct rows that have copies, and all distinct rows. Usually, a few columns show
+    that copies are few. Otherwise X is read as a whole, and again if that shows many copies.
     """
     rng, width = np.random.default_rng(0), X.shape[1]
     weights = 2 * rng.random(width) - 1
     with np.errstate(over="ignore", invalid="ignore"):
+        if not sparse.issparse(X) and _differ_in_a_few(X, weights, parts):
+            return {}
         values = X @ weights.astype(X.dtype)
         if width == 1 or not _with_many(values, parts, least=1):
             return {}
@@ -77,6 +81,24 @@ def count_copied(X: Any, parts: dict[str, Any]) -> dict[str, tuple[int, int]]:
     different, *halves = (_count(column)[1] for column in values.T)
     natural = max(halves) < AS_MANY * different
     return {} if natural else _with_many(values[:, 0], parts)
+
+
+def _differ_in_a_few(X: Any, weights: Array, parts: dict[str, Any]) -> bool:
+    """Return whether a few columns already show that no part has many copies.
+
+    Rows that differ in these columns differ, so each copied row is among the rows with an equal
+    here, and every two such rows account for at most one distinct row with copies.
+    """
+    middle = max((X.shape[1] - A_FEW) // 2, 0)
+    columns = slice(middle, middle + A_FEW)
+    values = X[:, columns] @ weights[columns].astype(X.dtype)
+    for part in parts.values():
+        own = values[part]
+        copied, different = _count(own)
+        with_equals = len(own) - different + copied
+        if with_equals / 2 > MANY_COPIES * different:
+            return False
+    return True
 
 
 def _with_many(
