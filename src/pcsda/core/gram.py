@@ -33,12 +33,12 @@ FEATURE_TOLERANCE = 1e-12
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows X behind a Gram matrix, with their mean `origin` and their variance.
+    """The rows behind a Gram matrix minus their mean `origin`, with their variance.
 
     `lift` is the constant that was added to all inner products; see :func:`wide`.
     """
 
-    X: Floats
+    middle: Array
     origin: Array
     variance: float
     lift: float
@@ -50,7 +50,8 @@ class WideRows:
 
     Attributes
     ----------
-    X : array of shape (N, D)
+    middle : array of shape (N, D)
+        The rows about their grand mean.
     origin : array of shape (D,)
         The grand mean.
     variance : float
@@ -59,7 +60,7 @@ class WideRows:
         Inner products of the rows about the grand mean.
     """
 
-    X: Floats
+    middle: Array
     origin: Array
     variance: float
     products: Array
@@ -72,7 +73,7 @@ class WideRows:
         """
         middle, origin, variance = centred(X, weights)
         with np.errstate(over="ignore", invalid="ignore"):  # an overflow shows in the variance
-            return cls(X, origin, variance, middle @ middle.T)
+            return cls(middle, origin, variance, middle @ middle.T)
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ class GramFactor:
         inner = half.T @ half
         means = None
         if self.rows is not None:
-            means = group_means(self.rows.X - self.rows.origin, groups, counts, self.weights)
+            means = group_means(self.rows.middle, groups, counts, self.weights)
         return self.solve_targets(solved, inner, means, groups, counts, n_components, leave_out)
 
     def over(self, cells: Cells) -> GramCells:
@@ -160,7 +161,7 @@ class GramFactor:
         solved = linalg.lower_solve(self.factor, half, transposed=True).T
         plain = None
         if self.rows is not None:
-            plain = cells.sums(self.rows.X - self.rows.origin)
+            plain = cells.sums(self.rows.middle)
         overlaps = CellSums(cells, half.T @ half)
         return GramCells(self, cells, CellSums(cells, solved), overlaps, plain)
 
@@ -208,7 +209,7 @@ class GramFactor:
         with_means = (unit - self.ridge * solved) / np.outer(root, scale)
         directions = root[:, None] * alpha  # coefficients of the rows
         if self.rows is not None:
-            directions = (self.rows.X - self.rows.origin).T @ directions
+            directions = self.rows.middle.T @ directions
         return Solution(
             gram=(gram + gram.T) / 2,
             centres=centres - centres[0],
@@ -255,8 +256,8 @@ class GramFactor:
         """
         size, rows = len(self.factor), None
         if self.rows is not None:
-            rows = replace(self.rows, X=X)
-            values = (X[size:] - rows.origin) @ (X - rows.origin).T + rows.lift
+            rows = replace(self.rows, middle=X - self.rows.origin)
+            values = rows.middle[size:] @ rows.middle.T + rows.lift
         assert values is not None
         cross, own = values[:, :size], values[:, size:]
         more = len(own)
@@ -292,7 +293,7 @@ class GramFactor:
         if len(after):
             trailing = np.tril(self.factor)[after, first:]
             factor[first:, first:] = linalg.cholesky(trailing @ trailing.T)
-        rows = None if self.rows is None else replace(self.rows, X=X)
+        rows = None if self.rows is None else replace(self.rows, middle=X - self.rows.origin)
         trace = float(np.einsum("ij,ij->", factor, factor))
         shrunk = GramFactor(factor, self.ridge, trace, rows=rows)
         if "diagonal" in self.__dict__:
@@ -383,14 +384,14 @@ def wide(
     """
     known = X if isinstance(X, WideRows) else WideRows.of(X, weights)
     absolute = ridges_of(known.variance, regularizations, ridges)
-    size, width = known.X.shape
+    size, width = known.middle.shape
     weight = np.ones(size) if weights is None else weights
     trace = float(weight @ known.products.diagonal())
     lift = trace / size / weight.sum()
     gram = known.products + lift
     if weights is not None:
         gram *= np.sqrt(np.outer(weights, weights))
-    rows = Rows(known.X, known.origin, known.variance, lift)
+    rows = Rows(known.middle, known.origin, known.variance, lift)
 
     refuse = partial(singular_scatter, width)
     # For D > N, S_I has null vectors, and only the ridge keeps it regular.
