@@ -29,9 +29,9 @@ from .paper.rows import Row, RowFile
 
 HERE = Path(__file__).parent
 STORED, RESULTS = HERE / "cheaper.jsonl.gz", HERE / "results" / "cheaper.jsonl"
-SETS = ("ORL", "ISOLET", "USPS")
+SETS = ("ORL", "ISOLET", "USPS", "15 scenes", "Caltech101")
 CLASSES = 5
-MOST_ROWS = {"PCSDA": 2000, "KernelPCSDA": 1000}
+MOST_ROWS = {"PCSDA": 4000, "KernelPCSDA": 1000}
 KEY = ("dataset", "class", "estimator")
 COUNTS, RIDGES = (1, 2, 5, 10), (1e-3, 1e-2, 0.1, 0.3, 1.0, 3.0)
 WIDTHS = (0.3, 1.0, 3.0)

@@ -662,7 +662,7 @@ def settings_of(search):
 def test_the_documented_grid_is_the_default():
     X, y, _ = problem(width=30, sizes=(30, 60, 60))  # K = 8 by the number of negatives
     sizes = {(1, 1), (5, 2), (5, 5), (8, 2), (8, 5), (8, 8)}
-    ridges = {0.01, 0.1, auto_regularization(30, kernel=False), 1.0}
+    ridges = {0.01, 0.1, auto_regularization(30, kernel=False), 1.0, 3.0}
     search = PCSDACV(LINEAR, cv="leave-one-out", gamma=None).fit(X, y)
     first = PCSDACV(LINEAR, cv="leave-one-out", n_subclasses=[8], n_components=[8]).fit(X, y)
     assert settings_of(first) == {(8, 8, ridge) for ridge in ridges}
@@ -677,6 +677,8 @@ def test_the_documented_grid_is_the_default():
     found = kernel.cv_results_["param_gamma"].tolist()
     assert found[:2] == ["all", "positive"]  # that of the estimator comes first
     assert_allclose(found[2:], [0.3 * scale, scale, 3 * scale])
+    kernel = PCSDACV(KERNEL, cv="leave-one-out", n_subclasses=[1], gamma="all").fit(X, y)
+    assert kernel.cv_results_["param_regularization"].tolist() == [0.01, 0.1, 1.0]
 
 
 def test_bandwidths_share_the_clusters_of_input_space(monkeypatch):

@@ -17,7 +17,7 @@ from ..partition import count_distinct, given_labels, settle_count
 from .grid import Cell, Data, final_of
 from .kernel import KernelPCSDA
 from .linear import PCSDA
-from .steps import auto_ridge, least_subclasses
+from .steps import auto_ridge, is_curved, least_subclasses
 
 if TYPE_CHECKING:
     from .search import PCSDACV
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 N_SUBCLASSES = (1, 5)
 N_COMPONENTS = (2, 5, 10)
 REGULARIZATION = (1e-2, 1e-1, 1.0)
+# Ridges of linear models reach further up, as their automatic ridge does.
+LINEAR_REGULARIZATION = (*REGULARIZATION, 3.0)
 # Bandwidths for kernels: the paper's rule, and these multiples of scikit-learn's "scale".
 GAMMA = ("positive", 0.3, 1.0, 3.0)
 
@@ -107,8 +109,9 @@ def _dims(most: int, own: int | None) -> list[int]:
 
 def standard_ridges(template: BaseEstimator, n_positive: float) -> tuple[float, ...]:
     """Return the ridges that a search tries by default: a fixed list and the estimator's own."""
-    own = auto_ridge(final_of(template), n_positive)
-    return tuple(sorted({*REGULARIZATION, own} - {0.0}))
+    final = final_of(template)
+    fixed = REGULARIZATION if is_curved(final) else LINEAR_REGULARIZATION
+    return tuple(sorted({*fixed, auto_ridge(final, n_positive)} - {0.0}))
 
 
 def bandwidths(search: PCSDACV, template: KernelPCSDA) -> tuple[Any, ...]:

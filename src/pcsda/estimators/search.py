@@ -44,8 +44,8 @@ class PCSDACV(
     If you give no values for K, d, ridge or bandwidth, the search takes two steps. The first tries
     ridges and bandwidths with the estimator's own K and d; the second tries K and d with the best
     ridge and bandwidth. With ``cv="auto"`` and without `groups`, both steps use a sample of at most
-    500 positives and 1000 negatives (150 and 450 in folds). The chosen setting is fitted on all
-    rows. If you give any values, every combination is scored on all rows.
+    1000 positives and 2000 negatives (half as many with a kernel, 150 and 450 in folds). The chosen
+    setting is fitted on all rows. If you give any values, every combination is scored on all rows.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class PCSDACV(
         Values of d to try; None means 2, 5, 10, all axes and the estimator's own value. Values
         above the largest dimension at a given K are skipped.
     regularization : float or list of float, default=None
-        Ridges to try; None means 0.01, 0.1, 1 and the estimator's own ridge.
+        Ridges to try; None means 0.01, 0.1, 1, for linear models 3, and the estimator's own ridge.
     gamma : value or list of values, default=None
         Bandwidths to try, of a kernel estimator or of the map in a pipeline. None means the
         estimator's own, "positive", and 0.3, 1 and 3 times "scale"; for a pipeline, it means only

@@ -24,7 +24,7 @@ from .candidates import grid_of, is_standard, own_setting, template_of
 from .grid import Cell, Data, MakeRows, final_of, grid_rows, left_out_scores
 from .kernel import KernelPCSDA
 from .linear import PCSDA
-from .steps import draw_seed
+from .steps import draw_seed, is_curved
 
 if TYPE_CHECKING:
     from .search import PCSDACV
@@ -34,10 +34,13 @@ FOLDS = 5
 HONEST_SUBCLASS = 50
 # With fewer positives than this, scores of rows left out one by one favour complex settings.
 FEW_POSITIVES = 30
-# A search without given values uses at most this many positives and negatives. The chosen setting
-# is fitted on all rows.
+# A search without given values uses at most this many positives and negatives, and fewer with a
+# kernel, whose matrix takes the cube of their number. The chosen setting is fitted on all rows.
 ROWS_IN_FOLDS = 150, 450
-ROWS_LEFT_OUT = 500, 1000
+ROWS_LEFT_OUT = 1000, 2000
+KERNEL_ROWS_LEFT_OUT = 500, 1000
+# Up to this many rows, a search uses one BLAS thread.
+MOST_ON_ONE_THREAD = 1500
 # Up to this many rows or columns, the final fit is less work than the search.
 LIGHT_LAST = 2500
 # With landmarks and fewer positives than this, scores from a fixed map are biased.
@@ -153,7 +156,7 @@ def choose_setting(
     if in_folds:
         make_rows = grid_rows  # folds cannot use a factorisation of all rows
     if standard and make_rows is grid_rows:
-        rows = _some_rows(search, data, ROWS_IN_FOLDS if in_folds else ROWS_LEFT_OUT)
+        rows = _some_rows(search, data, _most_rows(search, in_folds))
         data = data.take(rows)
     splits, parts = _splits(cv, search, data)
     if in_folds and data.subclass_labels is None:
@@ -202,6 +205,13 @@ def _in_two_steps(
         best = found.cells[int(found.mean.argmax())]
         rest = [cell for cell in rest if cell.strength == best.strength]
     return found.joined(score(rest)) if rest else found
+
+
+def _most_rows(search: PCSDACV, in_folds: bool) -> tuple[int, int]:
+    """Return the largest number of positives and of negatives that a standard search uses."""
+    if in_folds:
+        return ROWS_IN_FOLDS
+    return KERNEL_ROWS_LEFT_OUT if is_curved(final_of(template_of(search))) else ROWS_LEFT_OUT
 
 
 def _some_rows(search: PCSDACV, data: Data, most: tuple[int, int]) -> Ints:
@@ -374,7 +384,7 @@ def _left_out(
 ) -> Array:
     """Return held-out decision values of all rows for all settings."""
     scores = np.full((len(grid), len(data.X)), np.nan)
-    few = len(data.X) <= sum(ROWS_LEFT_OUT)
+    few = len(data.X) <= MOST_ON_ONE_THREAD
     with one_thread(few), Parallel(n_jobs=search.n_jobs, prefer="threads") as parallel:
         total = len(tasks) * len({cell.strength for cell in grid})
         work = left_out_scores(template_of(search), data, grid, tasks, parallel, make_rows)
