@@ -202,7 +202,7 @@ def know_strangers(data: Digits, story: Story) -> None:
 
 def subspace(data: Digits, digit: int) -> str:
     model = PCSDA(random_state=0).fit(data.X, data.y == digit, subclass_labels=data.y)
-    figure = Figure(figsize=(8, 5), layout="constrained")
+    figure = Figure(figsize=(8, 3.7), layout="constrained")
     names = np.array([f"digit {label}" for label in data.fresh_y])
     rows, ax = data.fresh_X, figure.subplots()
     SubspaceDisplay.from_estimator(model, rows, data.fresh_y == digit, labels=names, ax=ax)
