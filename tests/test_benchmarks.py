@@ -8,7 +8,6 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from benchmarks import cheaper
 from benchmarks.speed import folded, headline, measure, rows, tables, where
