@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_array, column_or_1d
+from sklearn.utils import check_array, check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import validate_data
 
 from .core.linalg import Array, Floats, Ints, Mask
 from .core.warning import warn
@@ -37,9 +38,12 @@ MatrixLike: TypeAlias = ArrayLike | SparseLike
 # What scikit-learn accepts as random_state.
 Seed: TypeAlias = int | np.random.RandomState | None
 
+# Fourth powers of sums of weights up to this size do not overflow.
+LARGEST_WEIGHT = 1e75
 KERNELS = ("linear", "rbf", "laplacian", "poly", "polynomial", "sigmoid", "cosine", "chi2")
 MIXED = "mixes labels of the types {kinds}, which have no order; use labels of one type"
 MIXED_NAMES = MIXED.replace("labels", "names")
+NAME_ALL = "name all classes in the first call of partial_fit"
 BANDWIDTHS = ("positive", "all", "scale")
 NOT_INSTALLED = ", which is not installed:"
 
@@ -53,11 +57,11 @@ def import_extra(module: str, who_needs: str, extra: str, how: str = "; install 
         raise ImportError(f'{who_needs} {package}{how} pip install "pcsda[{extra}]"') from error
 
 
-def check_option(name: str, value: object, options: tuple[str, ...]) -> None:
-    """Reject a value that is not one of the options."""
+def check_option(name: str, value: object, options: tuple[str, ...], instead: str = "") -> None:
+    """Reject a value that is not one of the options; `instead` ends the message."""
     if not (isinstance(value, str) and value in options):
         listed = ", ".join(repr(option) for option in options)
-        raise ValueError(f"{name}={value!r} must be one of {listed}")
+        raise ValueError(f"{name}={value!r} must be one of {listed}{instead}")
 
 
 def check_count(name: str, value: object, *instead: str | None) -> None:
@@ -73,6 +77,17 @@ def check_flag(name: str, value: object) -> None:
     """Reject anything except True and False: a string such as "no" would count as true."""
     if not isinstance(value, (bool, np.bool_)):
         raise ValueError(f"{name}={value!r} must be True or False")
+
+
+def random_source(random_state: Seed) -> np.random.RandomState:
+    """Return scikit-learn's generator for a `random_state`, after checking it."""
+    try:
+        return check_random_state(random_state)
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"random_state={random_state!r} must be None, a numpy.random.RandomState or a whole "
+            "number from 0 to 4294967295"
+        ) from error
 
 
 def check_number(name: str, value: object, instead: str | None = None) -> None:
@@ -142,13 +157,14 @@ def shorten(labels: list[Any], limit: int = 10) -> str:
 
 
 def check_labels(
-    y: Any, pos_label: object, classes: ArrayLike | None = None
+    y: Any, pos_label: object, classes: ArrayLike | None = None, remedy: str = NAME_ALL
 ) -> tuple[NDArray[Any], int, Any]:
     """Encode labels as the class of interest against the rest.
 
     There must be two labels, or more if `pos_label` is given. If there are more, all labels other
     than `pos_label` form the rest, and the returned `classes` are a name for the rest and
-    `pos_label`. The argument `classes` may be the result of an earlier call.
+    `pos_label`. The argument `classes` may be the result of an earlier call; `remedy` ends the
+    message about labels outside it.
 
     Returns
     -------
@@ -185,7 +201,7 @@ def check_labels(
     if len(unseen):
         raise ValueError(
             f"y has labels {unseen.tolist()} that are not among classes {known.tolist()}; leave "
-            "those rows out, or name all classes in the first call of partial_fit"
+            f"those rows out, or {remedy}"
         )
     index = positive_index(known, pos_label)
     return known, index, y == known[index]
@@ -278,15 +294,23 @@ def check_weights(sample_weight: ArrayLike | None, positive: Mask) -> Array | No
             raise ValueError(
                 f"sample_weight is zero for the whole {which} class; at least one sample must count"
             )
+    with np.errstate(over="ignore"):
+        total = weights.sum()
+    if total > LARGEST_WEIGHT:
+        raise ValueError(
+            f"sample_weight sums to {total:.3g}, above {LARGEST_WEIGHT:g}, so its products "
+            "overflow; divide all weights by their mean"
+        )
     return None if np.all(weights == 1) else weights
 
 
 def warn_of_light(total: float, which: str, n_rows: int = 0) -> None:
     """Warn if the weights of a class are so small that many rows count as a few, or as none."""
     if total < max(1.0, min(n_rows / 10, 10.0)):
+        rows = "1 row" if f"{total:.3g}" == "1" else f"{total:.3g} rows"
         warn(
             f"the weights of the {which} sum to {total:.3g}, and a weight of 1 means one row, so "
-            f"they count as {total:.3g} rows and say little; multiply all weights so that their "
+            f"they count as {rows} in all and say little; multiply all weights so that their "
             "mean is 1"
         )
 
@@ -393,7 +417,7 @@ def _check_contamination(model: BaseEstimator) -> None:
 def check_priors(priors: str | Sequence[float] | None, shares: Array) -> Array:
     """Return prior probabilities in class order; `shares` are the class shares in the sample."""
     if isinstance(priors, str):
-        check_option("priors", priors, ("empirical", "equal"))
+        check_option("priors", priors, ("empirical", "equal"), ", or two probabilities")
         return shares if priors == "empirical" else np.array([0.5, 0.5])
     try:
         given = np.asarray(priors, dtype=np.float64)
@@ -405,6 +429,12 @@ def check_priors(priors: str | Sequence[float] | None, shares: Array) -> Array:
             "1, in the order of classes_"
         )
     return given
+
+
+def validated(model: BaseEstimator, *given: Any, **rules: Any) -> Any:
+    """Check rows as scikit-learn does, silently if the sum of large float32 numbers overflows."""
+    with np.errstate(invalid="ignore"):
+        return validate_data(model, *given, **rules)
 
 
 def ready_rows(model: BaseEstimator, X: object) -> Floats | None:

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import validate_data
 
 from .. import validation
 from ..core.calibration import Scored
@@ -24,7 +23,7 @@ from ..core.scatter import GroupScatter
 from ..core.spread import require_squares
 from ..core.warning import warn
 from ..folds import fold_scores
-from ..validation import MatrixLike
+from ..validation import MatrixLike, validated
 from .rows import TrainingRows
 from .sample import RowSample
 from .steps import (
@@ -68,7 +67,7 @@ def check_rows(
     With ``finite=False``, there is no check for NaN and infinity.
     """
     validation.refuse_dask(X, y)
-    return validate_data(
+    return validated(
         model,
         X,
         validation.plain_labels(y),
