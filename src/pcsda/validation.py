@@ -16,7 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import validate_data
 
 from .core.linalg import Array, Floats, Ints, Mask
-from .core.warning import warn
+from .core.warning import number_of, warn
 
 
 class SparseLike(Protocol):
@@ -82,12 +82,13 @@ def check_flag(name: str, value: object) -> None:
 def random_source(random_state: Seed) -> np.random.RandomState:
     """Return scikit-learn's generator for a `random_state`, after checking it."""
     try:
-        return check_random_state(random_state)
+        source: np.random.RandomState = check_random_state(random_state)
     except (ValueError, TypeError) as error:
         raise ValueError(
             f"random_state={random_state!r} must be None, a numpy.random.RandomState or a whole "
             "number from 0 to 4294967295"
         ) from error
+    return source
 
 
 def check_number(name: str, value: object, instead: str | None = None) -> None:
@@ -307,7 +308,7 @@ def check_weights(sample_weight: ArrayLike | None, positive: Mask) -> Array | No
 def warn_of_light(total: float, which: str, n_rows: int = 0) -> None:
     """Warn if the weights of a class are so small that many rows count as a few, or as none."""
     if total < max(1.0, min(n_rows / 10, 10.0)):
-        rows = "1 row" if f"{total:.3g}" == "1" else f"{total:.3g} rows"
+        rows = number_of(total, "row", digits=3)
         warn(
             f"the weights of the {which} sum to {total:.3g}, and a weight of 1 means one row, so "
             f"they count as {rows} in all and say little; multiply all weights so that their "
@@ -560,17 +561,13 @@ def mode_sizes(shape: Sequence[int] | None, n_columns: int) -> tuple[int, ...]:
 _ONE_MODE = ", or shape= if the rows of X are flat tensors"
 
 
-def _counted(count: int, one: str, more: str) -> str:
-    return f"{count} {one if count == 1 else more}"
-
-
 def mode_dims(n_components: Any, sizes: tuple[int, ...]) -> tuple[int, ...]:
     """Return the number of directions in each mode, after checking it against the mode sizes."""
     dims = tuple(int(d) for d in np.atleast_1d(n_components))
     if len(dims) != len(sizes):
         raise ValueError(
-            f"n_components={n_components!r} has {_counted(len(dims), 'entry', 'entries')}, but "
-            f"shape {sizes} has {_counted(len(sizes), 'mode', 'modes')}; give one number for each "
+            f"n_components={n_components!r} has {number_of(len(dims), 'entry', 'entries')}, but "
+            f"shape {sizes} has {number_of(len(sizes), 'mode', 'modes')}; give one number for each "
             "mode, or None for up to 5 each" + (_ONE_MODE if len(sizes) == 1 else "")
         )
     for mode, (d, size) in enumerate(zip(dims, sizes, strict=True)):

@@ -128,6 +128,8 @@ def learn(
     with warnings.catch_warnings(), silent_on_copies():
         # The page shows the number of examples; repeating a warning on every screen would not help.
         warnings.filterwarnings("ignore", "one positive is one example", UserWarning)
+        # The weights are the session's own.
+        warnings.filterwarnings("ignore", "the weights of the negatives sum to", UserWarning)
         model.fit(rows, positive, **{key: extra[key] for key in extra if key in known})
     left_out = np.full(len(rows), np.nan)
     if hasattr(model, "loo_scores_"):
