@@ -1108,13 +1108,30 @@ def test_rows_that_differ_by_too_little_are_not_called_equal(estimator):
         clone(estimator).fit(X + 1e15, y)
 
 
-@pytest.mark.parametrize("make", [KernelPCSDA, KernelCSDA])
+WITH_KERNELS = [
+    KernelPCSDA(),
+    KernelPCSDA(solver="eigen"),
+    KernelPCSDA(contamination="auto"),
+    KernelCSDA(),
+    PCSDACV(KernelPCSDA(), n_subclasses=[1]),
+    VerifierBank(KernelPCSDA(n_subclasses=1)),
+]
+
+
 @pytest.mark.filterwarnings("ignore")
-def test_a_kernel_names_the_row_that_is_far_from_all_others(make):
+@pytest.mark.parametrize("estimator", WITH_KERNELS, ids=str)
+def test_a_kernel_names_the_row_that_is_far_from_all_others(estimator):
     X, y = spread_rows()
     with pytest.raises(ValueError, match=r"row 120 of X is 1e\+12 away from the median") as told:
-        make().fit(np.r_[X, [[1e12] * 4]], np.r_[y, False])
+        clone(estimator).fit(np.r_[X, [[1e12] * 4]], np.r_[y, False])
     assert "rbf" not in str(told.value)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_kernel_of_rows_on_two_scales_names_no_row():
+    X, y = spread_rows()
+    with refuses("rounding spoils the kernel matrix; raise regularization, or give X one scale"):
+        KernelPCSDA().fit(np.r_[X, 1e12 * X[~y], 1e12 * X[~y]], np.r_[y, np.zeros(180, bool)])
 
 
 def test_an_indefinite_kernel_is_still_told_of_rbf():

@@ -13,8 +13,7 @@ from scipy.spatial.distance import cdist
 from sklearn.base import BaseEstimator
 from sklearn.metrics import pairwise
 
-from .core.gram import NotDefinite
-from .core.linalg import Array, Floats, Mask, in_threads
+from .core.linalg import Array, Floats, Mask, NotDefinite, in_threads
 from .core.spread import OverflowingSquares, ScaleError
 from .core.warning import warn
 from .memory import available_memory
@@ -25,6 +24,8 @@ from .validation import Seed, random_source
 SCALED_KERNELS = ("rbf", "laplacian", "poly", "polynomial", "sigmoid", "chi2")
 # Kernels whose matrices are positive semi-definite for any rows and parameters.
 DEFINITE_KERNELS = ("linear", "rbf", "laplacian", "cosine", "chi2")
+# A row is far if it is this many times as far away as half of all rows.
+FAR = 1000
 # Mean distances are computed on at most this many rows, drawn with a seed.
 BANDWIDTH_ROWS = 2000
 # Kernel values are computed in row blocks of about this many bytes.
@@ -117,6 +118,10 @@ def naming_far_rows(kernel: Kernel, X: Floats) -> Iterator[None]:
         if not kernel.is_definite:
             raise
         away = np.abs(X - np.median(X, axis=0)).max(axis=1)
+        if away.max() <= FAR * np.median(away):
+            raise NotDefinite(
+                "rounding spoils the kernel matrix; raise regularization, or give X one scale"
+            ) from error
         raise NotDefinite(
             f"row {away.argmax()} of X is {away.max():.3g} away from the median row, and half of "
             f"all rows at most {np.median(away):.3g}, so rounding spoils the kernel matrix; "

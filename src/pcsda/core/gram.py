@@ -16,7 +16,16 @@ from scipy.linalg.lapack import dtrtri
 
 from . import linalg
 from .cells import Cells, CellSums
-from .linalg import PIVOT_TOLERANCE, Array, Floats, Ints, Mask, SingularMatrixError, TooFewRowsError
+from .linalg import (
+    PIVOT_TOLERANCE,
+    Array,
+    Floats,
+    Ints,
+    Mask,
+    NotDefinite,
+    SingularMatrixError,
+    TooFewRowsError,
+)
 from .loo import EVERY, Leave
 from .scatter import group_means
 from .solvers import require_apart
@@ -512,10 +521,6 @@ def _rounded(largest: float, variance: float, regularization: float | None = Non
         f"kernel values of up to {largest:.3g} with a variance of {variance:.3g} in feature space "
         f"are too coarse {which}; {remedy}"
     )
-
-
-class NotDefinite(ValueError):
-    """Error raised if a kernel matrix has no Cholesky factor."""
 
 
 def not_definite(regularization: float) -> NotDefinite:

@@ -49,6 +49,10 @@ class SingularMatrixError(ValueError):
     """Error raised if a matrix should be positive definite but is not, to working precision."""
 
 
+class NotDefinite(ValueError):
+    """Error raised if a kernel matrix is not positive definite, or too rough to tell."""
+
+
 class TooFewRowsError(ValueError):
     """Error raised if the rows so far do not determine a model, although more rows may."""
 
@@ -391,7 +395,7 @@ def pivoted_cholesky(matrix: Array, floor: float, largest: float) -> tuple[Array
     order = order.astype(np.intp) - 1
     factor = np.tril(packed[:, :rank])
     if _is_indefinite(packed, diagonal, factor, order, 1e-6 * largest):
-        raise ValueError(
+        raise NotDefinite(
             "the kernel matrix is not positive semi-definite; use a positive definite kernel such "
             "as 'rbf', or other kernel parameters"
         )

@@ -132,15 +132,15 @@ def fit_kernel(
         model.regularization_ = evident_ridge(model, data, matrix)
         say(model, "factorising")
         found, partition = None, data.groups
-        if data.hidden is None:
-            with naming_far_rows(kernel, data.X):
+        with naming_far_rows(kernel, data.X):
+            if data.hidden is None:
                 fitted = learn(model, factorise, data, matrix)
-            del matrix
-        else:
-            del matrix  # each round computes it again, because factorising overwrites it
-            every, regroup = np.arange(len(kept)), _regrouping(model, data)
-            found = fit_hidden(model, lambda w: factorise(data.matrix(every), w), data, regroup)
-            fitted, partition = found.fitted, found.groups
+                del matrix
+            else:
+                del matrix  # each round computes it again, because factorising overwrites it
+                every, regroup = np.arange(len(kept)), _regrouping(model, data)
+                found = fit_hidden(model, lambda w: factorise(data.matrix(every), w), data, regroup)
+                fitted, partition = found.fitted, found.groups
     used = np.flatnonzero(np.any(fitted.subspace.coefficients, axis=1))
     keep_kernel(model, fitted, None if is_precomputed(model) else data.X[used], used)
     model.support_ = kept[used]

@@ -23,6 +23,7 @@ from ..kernels import (
     Kernel,
     check_memory,
     finite_diagonal,
+    naming_far_rows,
     settled_kernel,
     squared_distances,
     training_matrix,
@@ -263,8 +264,10 @@ def grid_rows(model: PCSDA | KernelPCSDA, data: Data, others: Any, seed: int) ->
 
     def factors(ridges: list[float]) -> Iterator[Factor]:
         if kernel is None:
-            return factor_shared(X if whole.wide is None else whole.wide, ridges, weights)
-        return of_kernel(matrix, ridges, weights)  # overwrites the matrix
+            yield from factor_shared(X if whole.wide is None else whole.wide, ridges, weights)
+        else:
+            with naming_far_rows(kernel, X):
+                yield from of_kernel(matrix, ridges, weights)  # overwrites the matrix
 
     leave, log_odds = Leave(together=data.together), data.log_odds(model.priors)
     columns = np.inf if is_curved(model) else float(X.shape[1])
