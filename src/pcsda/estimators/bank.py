@@ -95,7 +95,8 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         changes.
     threshold_ : Threshold
         The threshold used by `identify`. `choose_threshold` sets it. Otherwise it is chosen when it
-        is first needed, to accept 1 % of strangers (rows that belong to no label). It does not
+        is first needed, to accept 1 % of strangers (rows that belong to no label), or fewer if
+        labels lie far apart (see :meth:`choose_threshold`). It does not
         exist if no label can serve as a stranger, as with two labels and no background, unless
         `choose_threshold` was given rows of strangers.
     clusters_ : array of shape (n_samples,)
