@@ -448,6 +448,28 @@ def test_labels_of_one_row_have_the_spread_of_those_with_more(monkeypatch):
     assert loss < loss_assumed - 0.1
 
 
+@pytest.mark.each_value
+@pytest.mark.parametrize("n_rows", [1, 5])
+@CASES
+def test_noise_is_hardly_ever_named(template, width, n_rows):
+    """On every axis, a stranger's distribution is wider than that of any label."""
+    X, y = people(60, n_rows, width)
+    rng = np.random.default_rng(1)
+    noise = rng.standard_normal((200, width))
+    drawn = rng.integers(len(X), size=noise.shape)
+    kinds = {
+        "noise of the same scale": X.mean() + X.std() * noise,
+        "noise a hundred times larger": 100 * X.std() * noise,
+        "columns of different rows": np.take_along_axis(X, drawn, axis=0),
+        "columns in another order": rng.permuted(X, axis=1),
+        "equal values": np.linspace(X.min(), X.max(), 21)[:, None] * np.ones(width),
+        "rows a hundred times larger": 100 * X,
+    }
+    bank = VerifierBank(template).fit(X, y)
+    for kind, rows in kinds.items():
+        assert np.mean(bank.identify(rows, unknown=-1) >= 0) <= 0.03, kind
+
+
 def test_some_rows_drawn_for_single_rows_are_as_far_off_as_strangers():
     law = Predictive(np.full(200, 30.0), np.inf)
     means = np.random.default_rng(0).normal(scale=np.sqrt(31), size=(2000, 200))
