@@ -97,6 +97,15 @@ class Learned:
         """Mask of the rows in `answers` that have an answer."""
         return np.arange(len(self.left_out)) < len(self.answers.yes) + len(self.answers.no)
 
+    def without(self) -> tuple[str, str]:
+        """Return why no example has a left-out ratio, and the remedy."""
+        if len(self.answers.yes) == 1:
+            return "A single example cannot be left out", "label at least two examples"
+        return (
+            f"{type(self.model).__name__} keeps no left-out ratio for each row",
+            "use an estimator that does, such as PCSDA() or KernelPCSDA()",
+        )
+
     def unseen(self, places: Ints) -> Array:
         """Return the ratio of each row in `places` from a model that did not learn from the row.
 
@@ -128,6 +137,8 @@ def learn(
     with warnings.catch_warnings(), silent_on_copies():
         # The page shows the number of examples; repeating a warning on every screen would not help.
         warnings.filterwarnings("ignore", "one positive is one example", UserWarning)
+        # The weights are the session's own, and a tiny gallery has few random rows.
+        warnings.filterwarnings("ignore", "the weights of the negatives sum to", UserWarning)
         model.fit(rows, positive, **{key: extra[key] for key in extra if key in known})
     left_out = np.full(len(rows), np.nan)
     if hasattr(model, "loo_scores_"):
