@@ -29,6 +29,8 @@ HASHED_ROWS = 2000
 # A row is far off if its largest entry is this many times as large as in the median row: it would
 # dominate every mean, cluster and fit.
 FAR_OFF = 1e4
+# Rows of words have fewer entries that are not zero. Features of pictures and sounds have more.
+FEW_ENTRIES = 0.05
 NOT_FINITE = "missing or infinite values"
 
 
@@ -175,12 +177,20 @@ class Gallery:
 
 
 class Clusters:
-    """K-means clusters of a gallery, fitted once on a sample; rows are assigned on request."""
+    """K-means clusters of a gallery, fitted once on a sample; rows are assigned on request.
+
+    Attributes
+    ----------
+    mean : array of shape (n_columns,)
+    of_words : bool
+        Whether nearly all entries are zero, as in rows that count words.
+    """
 
     def __init__(self, gallery: Gallery, seed: int) -> None:
         places = gallery.sample(np.random.default_rng(seed))
         rows = gallery.take(places)
         self.mean: Array = rows.mean(axis=0, dtype=np.float64)
+        self.of_words = bool(np.count_nonzero(rows) < FEW_ENTRIES * rows.size)
         count = settle_count(rows, "auto")
         self._centroids = find_centroids(rows, count, None, seed) if count > 1 else self.mean[None]
         self._gallery = gallery

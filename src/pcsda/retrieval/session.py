@@ -22,7 +22,7 @@ from .audits import audited_remaining, draw_audit, unfinished_audit
 from .book import NO_EXAMPLE, LabelBook
 from .estimates import RESTS_ON, Remaining, Stop, audit_offer, count_by_model
 from .gallery import Clusters, Gallery
-from .learning import ALONE, WEAK_ROWS, Answers, Learned, learn, order_of, similarity
+from .learning import ALONE, WEAK_ROWS, Answers, Learned, learn, least_squares, order_of, similarity
 from .store import Entry, Store, StoreError
 from .strategies import STRATEGIES, diverse, likely, mixed, uncertain
 
@@ -239,7 +239,10 @@ class SearchSession:
             similar = None
             if self._learned is None or len(yes) < ALONE:
                 similar = similarity(self.gallery, self._clusters, answers)
-            self._scores = order_of(self._learned, similar, len(yes))
+            linear = None
+            if len(yes) and self._clusters.of_words:
+                linear = least_squares(self.gallery, answers)
+            self._scores = order_of(self._learned, similar, linear, len(yes))
             self._learned_at = state
 
     def _try_to_learn(self, answers: Answers) -> None:
