@@ -382,7 +382,9 @@ before you stop screening. No search for documents stopped by the model, before 
 figures are from searches in the order of the verifier alone. With least squares in the order, the
 tables below have the counts on the reviews: over the same four starts the median factor after 100
 labels goes from 1.10, 2.11 and 2.56 to 1.27, 2.59 and 3.34, and after 200 from 1.22, 1.16 and 1.96
-to 1.73, 1.40 and 1.74, with four starts too few to tell. The intervals hold as often. The fit was
+to 1.73, 1.40 and 1.74, with four starts too few to tell. In 18 planted searches, with one kind and
+with a common topic, the mean absolute log error goes from 0.82 and 0.88 to 0.68 and 0.40 after 100
+labels, and from 0.54 and 0.83 to 0.76 and 0.73 after 200. The intervals hold as often. The fit was
 chosen on planted documents and the other sets used for tuning; some variants had been tried on the
 reviews, 15 scenes and Caltech101 before, so these sets are not quite unseen.
 """
