@@ -453,9 +453,8 @@ class Leaver:
         """
         # No D x D sums are formed, so blocks can be small enough for the cache. They reuse memory,
         # because new pages would take as long as the product.
-        width = X.shape[1] + len(self.gram)
-        step = max(linalg.BLOCK_BYTES // (32 * width), 512)
-        step = min(step, among.stop - among.start)
+        step = linalg.cache_rows(X.shape[1] + len(self.gram))
+        step = min(max(step, 512), among.stop - among.start)
         buffers = [np.empty((step, X.shape[1]), inverse.dtype) for _, inverse, *_ in ways]
         for first in range(among.start, among.stop, step):
             part = slice(first, min(first + step, among.stop))
