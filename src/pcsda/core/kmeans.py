@@ -85,7 +85,7 @@ def seeds(
         return np.maximum(found, 0, out=found)
 
     first = drawn(draws[:1], mass)
-    chosen, closest = first.tolist(), distances(first)[0]
+    chosen, closest = [int(first[0])], distances(first)[0]
     for shares in draws[1:].reshape(-1, trials):
         tried = drawn(shares, mass * closest)
         distance = distances(tried)
