@@ -268,12 +268,13 @@ def kernel_kmeans(
     labels, each = start, np.arange(len(rows))
     weight = np.ones(len(rows)) if weights is None else weights
     count = int(start.max()) + 1
+    of_each, mass = np.zeros(len(matrix), dtype=np.intp), np.zeros(len(matrix))
+    mass[rows] = weight  # other rows count as rows of the first cluster without weight
     sums = before = None
     for _ in range(max_iter):
         if sums is None:
-            members = np.zeros((len(matrix), count))
-            members[rows, labels] = weight
-            sums = (matrix @ members)[rows]
+            of_each[rows] = labels
+            sums = _sums(matrix, of_each, count, mass)[:, rows].T.copy()
         sizes = np.bincount(labels, weight, count)
         share = 1 / np.where(sizes > 0, sizes, 1.0)
         similar = sums * share
@@ -293,10 +294,8 @@ def kernel_kmeans(
                     return nearest, inertia
             before = lengths, similar
         if len(moved) <= MOST_MOVED * len(rows):
-            change = np.zeros((len(moved), count))
-            change[each[: len(moved)], nearest[moved]] = weight[moved]
-            change[each[: len(moved)], labels[moved]] = -weight[moved]
-            sums += (matrix[rows[moved]].T @ change)[rows]
+            part = matrix[rows[moved]], nearest[moved], count, weight[moved], labels[moved]
+            sums += _sums(*part)[:, rows].T
         else:
             sums = None
         labels = nearest
