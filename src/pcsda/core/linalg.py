@@ -212,11 +212,12 @@ def triangular_inverse(factor: Array) -> Array:
         return np.asarray(dtrtri(factor.T, lower=0)[0].T)
     half = size // 2
     inverse = np.zeros((size, size), order="F")
-    top = inverse[:half, :half] = triangular_inverse(factor[:half, :half])
-    bottom = inverse[half:, half:] = triangular_inverse(factor[half:, half:])
-    # Products with triangles take half the time of full products.
-    corner = dtrmm(-1.0, top, factor[half:, :half], side=1, lower=1)
-    inverse[half:, :half] = dtrmm(1.0, bottom, corner, lower=1, overwrite_b=1)
+    with one_thread(size <= SMALL):
+        top = inverse[:half, :half] = triangular_inverse(factor[:half, :half])
+        bottom = inverse[half:, half:] = triangular_inverse(factor[half:, half:])
+        # Products with triangles take half the time of full products.
+        corner = dtrmm(-1.0, top, factor[half:, :half], side=1, lower=1)
+        inverse[half:, :half] = dtrmm(1.0, bottom, corner, lower=1, overwrite_b=1)
     return inverse
 
 
