@@ -428,6 +428,15 @@ def test_modelling_strangers_beats_modelling_the_other_labels(
     assert found[0] > found[1] + gain
 
 
+def test_in_few_columns_large_labels_keep_strangers_out():
+    """Clusters took strangers for the label that they resemble most."""
+    X, y = people(32, 90, width=6, within=0.25)
+    known, train = y < 12, np.arange(len(y)) % 90 < 60
+    clusters = PCSDA(n_subclasses=20, random_state=0)
+    found = [named_correctly(one, X, y, known, train) for one in (LINEAR, clusters)]
+    assert found[0] > found[1] + 0.2
+
+
 def test_labels_of_one_row_have_the_spread_of_those_with_more(monkeypatch):
     # Rows vary most where labels do not differ, which no assumption could guess.
     X, y = people(90, 6, width=30, within=0.6)

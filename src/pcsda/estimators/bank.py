@@ -116,8 +116,9 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
     -----
     Labels share two covariances, one within labels and one between labels (two-covariance PLDA), if
     there are at least ten labels and the median label has fewer than 50 rows, or if there are more
-    than 100 labels of any size. This requires the default values of `subclasses`, `n_subclasses`,
-    `n_components`, `negatives` and `shrinkage`, and no groups. The axes are those of PCSDA with the
+    than 100 labels of any size or, without a kernel, at least ten labels and more labels than
+    columns. This requires the default values of `subclasses`, `n_subclasses`, `n_components`,
+    `negatives` and `shrinkage`, and no groups. The axes are those of PCSDA with the
     labels as subclasses. The score of a row compares two predictive distributions, one for the
     label and one for a stranger. The fewer rows a label has, the more its mean is shrunk toward the
     centre of all labels. Each background row counts as a label with one row.
