@@ -193,9 +193,9 @@ def _machine(rows: list[Row]) -> str:
         if row.get("clock") == "processor":
             remark = " Processor time, because other programs kept the machine busy."
         elif row["noisy"] and row.get("others", 1.0) > OTHERS:
-            remark = " Other programs used the machine too, so only ratios count."
+            remark = " Other programs used the machine too, so compare ratios, not times."
         elif row["noisy"]:
-            remark = " Some times varied by more than 20 %, so only ratios count."
+            remark = " Some times varied by more than 20 %, so compare ratios, not times."
         note = note.replace("sklearn", "scikit-learn")
         notes[note] = notes.get(note) or remark
     return " ".join(note + remark for note, remark in notes.items())

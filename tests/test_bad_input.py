@@ -492,7 +492,7 @@ SHARED = [
             None,
         ]
     ],
-    ("priors", "same", "must be one of 'empirical', 'equal'"),
+    ("priors", "same", "must be one of 'empirical', 'equal', or two probabilities"),
 ]
 
 
@@ -547,7 +547,10 @@ def test_bad_solvers_of_csda_are_refused(way, value):
 @BOTH
 def test_a_bad_seed_is_refused(estimator):
     X, y, _ = problem()
-    with refused("'a' cannot be used to seed a numpy.random.RandomState instance"):
+    with refused(
+        "random_state='a' must be None, a numpy.random.RandomState or a whole number from 0 to "
+        "4294967295"
+    ):
         clone(estimator).set_params(random_state="a").fit(X, y)
 
 
@@ -600,9 +603,10 @@ def test_too_many_components_are_refused():
 )
 def test_the_component_bound_is_right_for_every_solver(solver, width, sizes, wanted, bound):
     X, y, groups = problem(width, sizes)
+    remedy = "lower it" if width == bound else "lower it or raise n_subclasses"
     with refused(
         f"n_components={wanted} must be at most {bound} (= min(n_subclasses, n_features, rank)); "
-        "lower it or raise n_subclasses"
+        f"{remedy}"
     ):
         PCSDA(n_components=wanted, solver=solver).fit(X, y, subclass_labels=groups)
     fitted = PCSDA(n_components=bound, solver=solver).fit(X, y, subclass_labels=groups)
@@ -668,8 +672,8 @@ def test_every_form_of_csda_names_the_problem_with_the_rows(make, given):
 @pytest.mark.parametrize(
     ("estimator", "bound"),
     [
-        (PCSDA(4, 5), "4 (= min(n_subclasses, n_features, rank)); lower it or raise n_subclasses"),
-        (PCSDA(9, 5), "4 (= min(n_subclasses, n_features, rank)); lower it or raise n_subclasses"),
+        (PCSDA(4, 5), "4 (= min(n_subclasses, n_features, rank)); lower it"),
+        (PCSDA(9, 5), "4 (= min(n_subclasses, n_features, rank)); lower it"),
         (PCSDA(2, 3), "2 (= min(n_subclasses, n_features, rank)); lower it or raise n_subclasses"),
         (CSDA(5), "4 (= min(n_negatives, n_features, rank)); lower it"),
     ],
@@ -959,15 +963,14 @@ def test_changing_classes_between_batches_are_refused(estimator):
 def test_labels_outside_the_classes_are_refused(estimator):
     X, y, _ = problem()
     message = (
-        "y has labels [2] that are not among classes [0, 1]; leave those rows out, or name all "
-        "classes in the first call of partial_fit"
-    )
-    with refused(message):
+        "y has labels [2] that are not among classes [0, 1]; leave those rows out, or {}"
+    ).format
+    with refused(message("name all classes in the first call of partial_fit")):
         clone(estimator).partial_fit(X, 2 * y, classes=[0, 1])
     model = clone(estimator).partial_fit(X, y)
-    with refused(message):
+    with refused(message("name all classes in the first call of partial_fit")):
         model.partial_fit(X, 2 * y)
-    with refused(message):
+    with refused(message("label them as in fit")):
         model.recalibrate(X, 2 * y)
 
 
@@ -1099,3 +1102,163 @@ def test_numbers_stored_as_objects_are_numbers(estimator, kind):
     model = clone(estimator).fit(X, y.astype(object))
     assert model.classes_.dtype == y.dtype
     clone(estimator).fit(X, y=pd.Series(y, dtype=object))
+
+
+# --- messages name the cause, not a neighbour of it ----------------------------------------------
+
+
+def spread_rows(n_rows=120, seed=0):
+    X = 3 * np.random.default_rng(seed).standard_normal((n_rows, 4))
+    return X, X[:, 0] > 2
+
+
+def refuses(words, error=ValueError):
+    """Expect a message that contains these words."""
+    return pytest.raises(error, match=re.escape(words))
+
+
+@pytest.mark.parametrize(
+    "estimator", [PCSDA(), CSDA(), VerifierBank(PCSDA())], ids=lambda m: type(m).__name__
+)
+def test_rows_that_differ_by_too_little_are_not_called_equal(estimator):
+    X, y = spread_rows()
+    words = (
+        "the rows of X differ by too little for double precision, because all numbers are near "
+        "1e+15; subtract the mean of each column first"
+    )
+    with refused(words):
+        clone(estimator).fit(X + 1e15, y)
+
+
+@pytest.mark.parametrize("make", [KernelPCSDA, KernelCSDA])
+@pytest.mark.filterwarnings("ignore")
+def test_a_kernel_names_the_row_that_is_far_from_all_others(make):
+    X, y = spread_rows()
+    with pytest.raises(ValueError, match=r"row 120 of X is 1e\+12 away from the median") as told:
+        make().fit(np.r_[X, [[1e12] * 4]], np.r_[y, False])
+    assert "rbf" not in str(told.value)
+
+
+def test_an_indefinite_kernel_is_still_told_of_rbf():
+    X, y = spread_rows()
+    with pytest.raises(ValueError, match="use a positive definite kernel such as 'rbf'"):
+        KernelPCSDA(kernel="sigmoid", gamma=1.0, coef0=1.0).fit(X, y)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_many_rows_are_not_called_too_few_for_one_axis():
+    X, y = spread_rows()
+    Z, labels = np.r_[X, [[1e12] * 4]], np.r_[~y, False]
+    with pytest.raises(ValueError, match="a few rows of X are far from all others") as told:
+        PCSDA(n_subclasses=2).fit(Z, labels).predict(Z[:2])
+    assert "too few" not in str(told.value)
+
+
+def test_hidden_positives_and_one_group_of_positives_do_not_go_together():
+    X, y = spread_rows()
+    match = "none can be left out: groups puts all 30 positives and all 90 negatives into one group"
+    with (
+        pytest.warns(UserWarning, match="groups puts all"),
+        pytest.raises(ValueError, match=match),
+    ):
+        PCSDA(contamination="auto").fit(X, y, groups=y)
+
+
+def test_a_search_with_few_groups_names_the_remedy():
+    X, y = spread_rows()
+    words = "groups has 3 different values, but 5 folds need at least 5; give more groups, or cv=3"
+    with refuses(words):
+        PCSDACV(PCSDA()).fit(X, y, groups=np.arange(120) // 40)
+    PCSDACV(PCSDA(), n_subclasses=[2], n_components=[1], cv=3).fit(
+        X, y, groups=np.arange(120) // 40
+    )
+
+
+def test_labels_of_given_rows_must_be_those_of_the_fit():
+    X, y = spread_rows()
+    model, other = PCSDA().fit(X, y), np.where(y, "a", "b")
+    words = (
+        "y has labels ['a', 'b'] that are not among classes [False, True]; leave those rows out, "
+        "or label them as in fit"
+    )
+    with refused(words):
+        model.choose_threshold(max_false_alarms=0.1, X=X, y=other)
+    with refused(words):
+        model.recalibrate(X, other)
+
+
+@pytest.mark.parametrize("estimator", [PCSDA(), CSDA()], ids=["PCSDA", "CSDA"])
+def test_axes_that_overflow_float32_are_refused_at_fit(estimator):
+    X, y = spread_rows()
+    words = "the axes overflow float32 because the spread of X is"
+    with refuses(words):
+        estimator.fit((X * 1e-40).astype(np.float32), y)
+
+
+@pytest.mark.parametrize(
+    "estimator", [PCSDA(), KernelPCSDA(), VerifierBank(PCSDA())], ids=lambda m: type(m).__name__
+)
+def test_the_sum_of_large_float32_rows_causes_no_warning(estimator):
+    X, y = spread_rows()
+    X = (X * 1e37).astype(np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        estimator.fit(X, y).predict(X)
+
+
+@pytest.mark.parametrize("estimator", [PCSDA(), KernelPCSDA(), CSDA(), MixtureVerifier()])
+def test_weights_whose_products_overflow_are_refused(estimator):
+    X, y = spread_rows()
+    words = (
+        "sample_weight sums to 1.2e+302, above 1e+75, so its products overflow; divide all "
+        "weights by their mean"
+    )
+    with refused(words):
+        clone(estimator).fit(X, y, sample_weight=np.full(120, 1e300))
+
+
+def test_a_kernel_names_weights_that_are_too_small():
+    X, y = spread_rows()
+    with (
+        pytest.warns(UserWarning, match="say little"),
+        refuses("tells the classes apart next to the ridge, because the weights sum to 1.2e-298"),
+    ):
+        KernelPCSDA().fit(X, y, sample_weight=np.full(120, 1e-300))
+
+
+def test_light_weights_count_as_rows_in_all():
+    X, y = spread_rows()
+    weights = np.where(y, 1 / y.sum(), 1.0)
+    with pytest.warns(UserWarning, match="they count as 1 row in all and say little"):
+        PCSDA().fit(X, y, sample_weight=weights)
+
+
+@pytest.mark.parametrize("value", [-1, 2**32, "no", 1.5])
+@pytest.mark.parametrize("estimator", [PCSDA(), KernelPCSDA(), VerifierBank(PCSDA())])
+def test_a_seed_out_of_bounds_is_named(estimator, value):
+    X, y = spread_rows()
+    words = (
+        f"random_state={value!r} must be None, a numpy.random.RandomState or a whole number from "
+        "0 to 4294967295"
+    )
+    model = clone(estimator)
+    name = "estimator__random_state" if isinstance(model, VerifierBank) else "random_state"
+    with refused(words):
+        model.set_params(**{name: value}).fit(X, y)
+
+
+def test_more_axes_than_columns_need_no_more_subclasses():
+    X, y = spread_rows()
+    words = "n_components=7 must be at most 4 (= min(n_subclasses, n_features, rank)); lower it"
+    with refused(words):
+        PCSDA(n_components=7).fit(X, y)
+    with refused(words.replace("most 4", "most 2") + " or raise n_subclasses"):
+        PCSDA(n_components=7, n_subclasses=2).fit(X, y)
+    with refused(words.replace("most 4", "most 5") + " or raise n_subclasses"):
+        KernelPCSDA(n_components=7, n_subclasses=5).fit(X, y)
+
+
+def test_unknown_priors_are_told_of_two_probabilities():
+    X, y = spread_rows()
+    with refused("priors='balanced' must be one of 'empirical', 'equal', or two probabilities"):
+        PCSDA(priors="balanced").fit(X, y)

@@ -10,6 +10,7 @@ from importlib.metadata import version
 import numpy as np
 import onnx
 import onnxruntime
+import pandas as pd
 import pytest
 import skl2onnx
 from factories import in_turn, make_rows
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from kernel_factories import SETTINGS, kernel_problem, labelled, rational
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.compose import ColumnTransformer
+from sklearn.compose import ColumnTransformer, make_column_transformer
 from sklearn.exceptions import NotFittedError
 from sklearn.impute import KNNImputer, SimpleImputer
 from sklearn.linear_model import LogisticRegression
@@ -703,3 +704,13 @@ def test_the_extra_is_named_where_skl2onnx_is_missing(tmp_path, monkeypatch):
     message = r'ONNX needs skl2onnx, which is not installed: pip install "pcsda\[onnx\]"'
     with pytest.raises(ImportError, match=message):
         export_onnx(PCSDA(2).fit(X, Y), tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize("chosen", [["a", "b"], [0, 1]], ids=["names", "positions"])
+def test_a_choice_of_columns_inside_the_pipeline_is_refused(chosen, tmp_path):
+    table = pd.DataFrame(X[:, :2], columns=["a", "b"])
+    model = make_pipeline(make_column_transformer((StandardScaler(), chosen)), PCSDA())
+    model.fit(table, Y)
+    with pytest.raises(ValueError, match=r"ColumnTransformer cannot be exported here .*; choose"):
+        export_onnx(model, tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())

@@ -438,7 +438,7 @@ def test_the_messages_say_what_is_wrong(small):
             load(path)
     with pytest.raises(FileNotFoundError, match="gone"):
         load(path.with_name("gone"))
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(IsADirectoryError, match="is a folder; give the path of a model file"):
         load(path.parent)
 
 

@@ -434,6 +434,8 @@ def test_a_rate_finer_than_the_people_can_show_warns(crowd):
         bank.choose_threshold(0.001)
     with pytest.warns(UserWarning, match=r"=0.001 is below 0.1, .* 10 strangers can.*least 1000"):
         bank.choose_threshold(0.001, people(10, 1, seed=4)[0])
+    with pytest.warns(UserWarning, match="the smallest rate that 1 stranger can show"):
+        bank.choose_threshold(0.001, people(1, 1, seed=4)[0])
     bank.choose_threshold(0.05)
 
 

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize
 from scipy.special import logsumexp
-from sklearn.utils import Bunch, check_array, check_random_state
+from sklearn.utils import Bunch, check_array
 
 from .core.linalg import Array
+from .validation import random_source
 
 __all__ = ["ClassSpecificLLR", "make_class_specific"]
 
@@ -163,7 +164,7 @@ def make_class_specific(
     _check_real("positive_fraction", positive_fraction, upper=1.0)
     _check_real("separation", separation)
     n_positive = _count_positives(n_samples, positive_fraction, n_subclasses)
-    rng = check_random_state(random_state)
+    rng = random_source(random_state)
 
     basis = _random_orthogonal(n_features, rng)
     subspace, rest = basis[:, :n_informative], basis[:, n_informative:]

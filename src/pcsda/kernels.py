@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -11,14 +12,14 @@ from numpy.typing import ArrayLike
 from scipy.spatial.distance import cdist
 from sklearn.base import BaseEstimator
 from sklearn.metrics import pairwise
-from sklearn.utils import check_random_state
 
+from .core.gram import NotDefinite
 from .core.linalg import Array, Floats, Mask, in_threads
 from .core.spread import OverflowingSquares, ScaleError
 from .core.warning import warn
 from .memory import available_memory
 from .progress import progress
-from .validation import Seed
+from .validation import Seed, random_source
 
 # Kernels with a bandwidth gamma.
 SCALED_KERNELS = ("rbf", "laplacian", "poly", "polynomial", "sigmoid", "chi2")
@@ -105,6 +106,22 @@ class Kernel:
             X, Y = _of_unit_size(X), _of_unit_size(Y)
         given = {"gamma": self.gamma, "degree": self.degree, "coef0": self.coef0}
         return pairwise.pairwise_kernels(X, Y, metric=self.metric, filter_params=True, **given)
+
+
+@contextmanager
+def naming_far_rows(kernel: Kernel, X: Floats) -> Iterator[None]:
+    """Replace NotDefinite by an error that names the rounding, for kernels that are definite."""
+    try:
+        yield
+    except NotDefinite as error:
+        if not kernel.is_definite:
+            raise
+        away = np.abs(X - np.median(X, axis=0)).max(axis=1)
+        raise NotDefinite(
+            f"row {away.argmax()} of X is {away.max():.3g} away from the median row, and half of "
+            f"all rows at most {np.median(away):.3g}, so rounding spoils the kernel matrix; "
+            "correct or leave out such rows, or raise regularization"
+        ) from error
 
 
 def _rbf_with(Y: Array, gamma: float) -> Callable[..., Array]:
@@ -220,7 +237,7 @@ def _mean_distance(X: Floats, metric: Metric, random_state: Seed) -> float:
     This is twice the square of the mean Euclidean distance. For the Laplacian and chi-squared
     kernels, it is the mean of the kernel's own distance. The result is 0 if all rows are equal.
     """
-    rng = check_random_state(random_state)
+    rng = random_source(random_state)
     if len(X) > BANDWIDTH_ROWS:
         X = X[rng.choice(len(X), BANDWIDTH_ROWS, replace=False)]
     if len(X) < 2:

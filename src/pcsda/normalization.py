@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import column_or_1d
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from . import validation
 from .core.linalg import Array, Floats, Ints, Mask
@@ -68,7 +68,7 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         validation.check_count("n_top", self._most, None)
         if self._most is not None and self._most < 2:
             raise ValueError(f"n_top={self._most} must be at least 2: one score has no spread")
-        given = validate_data(self, X, dtype=[np.float64, np.float32])
+        given = validation.validated(self, X, dtype=[np.float64, np.float32])
         scores: Array = given.astype(np.float64, copy=False)
         self.labels_ = _labels(labels, scores.shape[1])
         self.cohort_ = self._cohort_columns()
@@ -185,7 +185,7 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             neither in the cohort nor in X.
         """
         check_is_fitted(self)
-        given = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        given = validation.validated(self, X, reset=False, dtype=[np.float64, np.float32])
         scores = given.astype(np.float64, copy=False)
         self._refuse_cohort(scores, ids, SAME[given.dtype])
         self._refuse_labels(y, len(scores))

@@ -14,14 +14,13 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, clone
 from sklearn.cluster import KMeans
-from sklearn.utils import check_random_state
 from threadpoolctl import ThreadpoolController
 
 from .core.kmeans import Clusters, Coarse, closest, kmeans, kmeans_of_products, lloyd
 from .core.linalg import Array, Floats, Ints, Mask, cache_rows, one_thread, over_rows
 from .core.scatter import group_means
 from .core.warning import warn
-from .validation import Seed, check_length, distinct, is_missing
+from .validation import Seed, check_length, distinct, is_missing, random_source
 
 # With n_subclasses="auto", there is one subclass per this many negatives, up to MOST_AUTO.
 NEGATIVES_PER_SUBCLASS = 15
@@ -199,7 +198,7 @@ def run_kmeans(
     inner products of all rows; if there are few rows, they are used instead of the rows.
     """
     if products is not None and among is not None and len(among) <= SAMPLE // START:
-        rng = check_random_state(random_state)
+        rng = random_source(random_state)
         labels = kmeans_of_products(products, among, count, rows.shape[1], rng, weights)
         if labels is not None:
             return labels
@@ -234,7 +233,7 @@ def _fit_on_sample(
     """
     enough = max(SAMPLE, SAMPLE_PER_CLUSTER * count)
     total = rows.shape[0] if among is None else len(among)
-    rng = check_random_state(random_state)
+    rng = random_source(random_state)
     if total > enough:
         chosen = np.sort(rng.choice(total, enough, replace=False))
         weights = None if weights is None else weights[chosen]

@@ -434,6 +434,8 @@ def _unpacked(payload: bytes, trusted: list[str] = TRUSTED) -> Any:
 
 def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bytes]:
     """Return a file's facts and packed model, after checking its format and checksum."""
+    if os.path.isdir(path):
+        raise IsADirectoryError(f"{path} is a folder; give the path of a model file")
     with open(path, "rb") as file:
         check_room(os.fstat(file.fileno()).st_size, str(path))
         data = file.read()

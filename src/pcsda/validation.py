@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_array, column_or_1d
+from sklearn.utils import check_array, check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import validate_data
 
 from .core.linalg import Array, Floats, Ints, Mask
-from .core.warning import warn
+from .core.warning import number_of, warn
 from .memory import available_memory
 
 
@@ -40,9 +41,12 @@ MatrixLike: TypeAlias = ArrayLike | SparseLike
 # What scikit-learn accepts as random_state.
 Seed: TypeAlias = int | np.random.RandomState | None
 
+# Fourth powers of sums of weights up to this size do not overflow.
+LARGEST_WEIGHT = 1e75
 KERNELS = ("linear", "rbf", "laplacian", "poly", "polynomial", "sigmoid", "cosine", "chi2")
 MIXED = "mixes labels of the types {kinds}, which have no order; use labels of one type"
 MIXED_NAMES = MIXED.replace("labels", "names")
+NAME_ALL = "name all classes in the first call of partial_fit"
 BANDWIDTHS = ("positive", "all", "scale")
 NOT_INSTALLED = ", which is not installed:"
 
@@ -56,11 +60,11 @@ def import_extra(module: str, who_needs: str, extra: str, how: str = "; install 
         raise ImportError(f'{who_needs} {package}{how} pip install "pcsda[{extra}]"') from error
 
 
-def check_option(name: str, value: object, options: tuple[str, ...]) -> None:
-    """Reject a value that is not one of the options."""
+def check_option(name: str, value: object, options: tuple[str, ...], instead: str = "") -> None:
+    """Reject a value that is not one of the options; `instead` ends the message."""
     if not (isinstance(value, str) and value in options):
         listed = ", ".join(repr(option) for option in options)
-        raise ValueError(f"{name}={value!r} must be one of {listed}")
+        raise ValueError(f"{name}={value!r} must be one of {listed}{instead}")
 
 
 def check_count(name: str, value: object, *instead: str | None) -> None:
@@ -76,6 +80,18 @@ def check_flag(name: str, value: object) -> None:
     """Reject anything except True and False: a string such as "no" would count as true."""
     if not isinstance(value, (bool, np.bool_)):
         raise ValueError(f"{name}={value!r} must be True or False")
+
+
+def random_source(random_state: Seed) -> np.random.RandomState:
+    """Return scikit-learn's generator for a `random_state`, after checking it."""
+    try:
+        source: np.random.RandomState = check_random_state(random_state)
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"random_state={random_state!r} must be None, a numpy.random.RandomState or a whole "
+            "number from 0 to 4294967295"
+        ) from error
+    return source
 
 
 def check_number(name: str, value: object, instead: str | None = None) -> None:
@@ -145,13 +161,14 @@ def shorten(labels: list[Any], limit: int = 10) -> str:
 
 
 def check_labels(
-    y: Any, pos_label: object, classes: ArrayLike | None = None
+    y: Any, pos_label: object, classes: ArrayLike | None = None, remedy: str = NAME_ALL
 ) -> tuple[NDArray[Any], int, Any]:
     """Encode labels as the class of interest against the rest.
 
     There must be two labels, or more if `pos_label` is given. If there are more, all labels other
     than `pos_label` form the rest, and the returned `classes` are a name for the rest and
-    `pos_label`. The argument `classes` may be the result of an earlier call.
+    `pos_label`. The argument `classes` may be the result of an earlier call; `remedy` ends the
+    message about labels outside it.
 
     Returns
     -------
@@ -188,7 +205,7 @@ def check_labels(
     if len(unseen):
         raise ValueError(
             f"y has labels {unseen.tolist()} that are not among classes {known.tolist()}; leave "
-            "those rows out, or name all classes in the first call of partial_fit"
+            f"those rows out, or {remedy}"
         )
     index = positive_index(known, pos_label)
     return known, index, y == known[index]
@@ -281,15 +298,23 @@ def check_weights(sample_weight: ArrayLike | None, positive: Mask) -> Array | No
             raise ValueError(
                 f"sample_weight is zero for the whole {which} class; at least one sample must count"
             )
+    with np.errstate(over="ignore"):
+        total = weights.sum()
+    if total > LARGEST_WEIGHT:
+        raise ValueError(
+            f"sample_weight sums to {total:.3g}, above {LARGEST_WEIGHT:g}, so its products "
+            "overflow; divide all weights by their mean"
+        )
     return None if np.all(weights == 1) else weights
 
 
 def warn_of_light(total: float, which: str, n_rows: int = 0) -> None:
     """Warn if the weights of a class are so small that many rows count as a few, or as none."""
     if total < max(1.0, min(n_rows / 10, 10.0)):
+        rows = number_of(total, "row", digits=3)
         warn(
             f"the weights of the {which} sum to {total:.3g}, and a weight of 1 means one row, so "
-            f"they count as {total:.3g} rows and say little; multiply all weights so that their "
+            f"they count as {rows} in all and say little; multiply all weights so that their "
             "mean is 1"
         )
 
@@ -396,7 +421,7 @@ def _check_contamination(model: BaseEstimator) -> None:
 def check_priors(priors: str | Sequence[float] | None, shares: Array) -> Array:
     """Return prior probabilities in class order; `shares` are the class shares in the sample."""
     if isinstance(priors, str):
-        check_option("priors", priors, ("empirical", "equal"))
+        check_option("priors", priors, ("empirical", "equal"), ", or two probabilities")
         return shares if priors == "empirical" else np.array([0.5, 0.5])
     try:
         given = np.asarray(priors, dtype=np.float64)
@@ -408,6 +433,12 @@ def check_priors(priors: str | Sequence[float] | None, shares: Array) -> Array:
             "1, in the order of classes_"
         )
     return given
+
+
+def validated(model: BaseEstimator, *given: Any, **rules: Any) -> Any:
+    """Check rows as scikit-learn does, silently if the sum of large float32 numbers overflows."""
+    with np.errstate(invalid="ignore"):
+        return validate_data(model, *given, **rules)
 
 
 def ready_rows(model: BaseEstimator, X: object) -> Floats | None:
@@ -560,17 +591,13 @@ def mode_sizes(shape: Sequence[int] | None, n_columns: int) -> tuple[int, ...]:
 _ONE_MODE = ", or shape= if the rows of X are flat tensors"
 
 
-def _counted(count: int, one: str, more: str) -> str:
-    return f"{count} {one if count == 1 else more}"
-
-
 def mode_dims(n_components: Any, sizes: tuple[int, ...]) -> tuple[int, ...]:
     """Return the number of directions in each mode, after checking it against the mode sizes."""
     dims = tuple(int(d) for d in np.atleast_1d(n_components))
     if len(dims) != len(sizes):
         raise ValueError(
-            f"n_components={n_components!r} has {_counted(len(dims), 'entry', 'entries')}, but "
-            f"shape {sizes} has {_counted(len(sizes), 'mode', 'modes')}; give one number for each "
+            f"n_components={n_components!r} has {number_of(len(dims), 'entry', 'entries')}, but "
+            f"shape {sizes} has {number_of(len(sizes), 'mode', 'modes')}; give one number for each "
             "mode, or None for up to 5 each" + (_ONE_MODE if len(sizes) == 1 else "")
         )
     for mode, (d, size) in enumerate(zip(dims, sizes, strict=True)):

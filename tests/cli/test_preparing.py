@@ -113,7 +113,7 @@ def test_missing_values_are_an_error_by_default(messy, command):
 
 def test_dropping_incomplete_rows_keeps_the_other_row_numbers(messy, command):
     said = command(*FIT, "--missing", "drop")
-    assert "3 of 240 rows of t.csv have missing values and are left out" in said.err
+    assert "3 of 240 rows of t.csv have missing or infinite values and are left out" in said.err
     assert "fitted on 237 rows and 5 columns" in said.out
     found = command("score", "m.pcsda", "t.csv", "--ignore", "kind")
     assert "3 of 240 rows" in found.err
@@ -128,7 +128,8 @@ def test_dropping_incomplete_rows_keeps_the_other_row_numbers(messy, command):
 
 def test_missing_values_are_filled_with_training_medians(messy, command):
     said = command(*FIT, "--missing", "impute").err
-    assert "3 missing values in 3 rows are filled in with the median of their column" in said
+    filled = "values in 3 rows are filled in with the median of their column"
+    assert f"3 missing or infinite {filled}" in said
     found = command("score", "m.pcsda", "t.csv", "--ignore", "kind").table()
     # From the file: before 3.0, pandas reads some numbers back with another last digit.
     read = pd.read_csv("t.csv")[FEATURES]
@@ -284,3 +285,31 @@ def test_labels_that_are_one_number_written_in_two_ways_are_pointed_out(shop, co
     said = command("fit", "t.csv", "--label", "kind", "--positive", "1", "-o", "m").err
     assert "--label kind: t.csv has" in said
     assert "the same number written in two ways" in said
+
+
+def test_infinite_values_are_treated_as_missing(shop, command):
+    frame = shop.train.copy()
+    frame.loc[3, "hue"] = np.inf
+    frame.to_csv("t.csv", index=False)
+    assert "1 missing or infinite value, in columns hue (1)" in command(*FIT, code=1).err
+    said = command(*FIT, "--missing", "drop")
+    assert "1 of 240 rows of t.csv has missing or infinite values and is left out" in said.err
+    assert "fitted on 239 rows" in said.out
+    filled = "1 missing or infinite value in 1 row is filled in with the median of its column"
+    assert filled in command(*FIT, "--missing", "impute").err
+    scores = command("score", "m.pcsda", "t.csv", "--ignore", "kind").table()
+    assert np.isfinite(scores.llr).all()
+
+
+def test_a_label_that_is_an_equal_number_is_suggested(shop, command):
+    frame = shop.train.assign(kind=(shop.train.kind == "weld").astype(float))
+    frame.to_csv("t.csv", index=False)
+    said = command(*FIT[:5], "1", *FIT[6:], code=1).err
+    assert "--positive 1: no row of t.csv has this label, did you mean '1.0'? The" in said
+    assert "has this label; the labels are" in command(*FIT[:5], "2", *FIT[6:], code=1).err
+
+
+def test_a_note_on_rare_false_alarms_names_no_python(shop, command):
+    shop.train.to_csv("t.csv", index=False)
+    said = command(*FIT, "--max-false-alarms", "0.001").err
+    assert "Ask for a higher rate, or give at least 1000 negatives\n" in said

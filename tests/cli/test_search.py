@@ -77,7 +77,10 @@ def test_texts_file_names_and_plain_rows_open(gallery, tmp_path):
     [
         (("--media", "{folder}"), "--media with a folder needs --id"),
         (("--id", "words", "--media", "{folder}"), "ids must be distinct"),
-        (("--examples", "none.png", "--id", "file"), "--examples: no row has the id 'none.png'"),
+        (
+            ("--examples", "none.png", "--id", "file"),
+            "--examples: the id 'none.png' is not in",
+        ),
         (("--media", "picture"), "--media picture"),
         (("--features", "words"), "not numeric"),
         (("--ignore", "x*"), "has no numeric columns, only file, name, words"),

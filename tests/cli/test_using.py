@@ -238,7 +238,7 @@ def test_an_error_in_a_later_block_leaves_no_file(command, shop, tmp_path):
     bad.loc[80, "hue"] = np.nan
     bad.to_csv("bad.csv", index=False)
     said = command(*SCORE, "bad.csv", "-o", "s.csv", "--block-rows", "30", code=1).err
-    assert "1 missing or infinite values, in columns hue (1), first in row 80" in said
+    assert "1 missing or infinite value, in columns hue (1), first in row 80" in said
     assert [file.name for file in tmp_path.iterdir()] == ["bad.csv"]
 
 

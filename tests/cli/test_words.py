@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pcsda.cli import main, printing
+from pcsda.cli.fitting import sentence
 from pcsda.cli.parser import build
 
 COMMANDS = (
@@ -290,3 +291,18 @@ def test_fit_and_report_name_the_files_they_wrote(command):
     assert "\nThreshold: " in said
     test = ("{shop}/test.csv", "--label", "kind", "--resamples", "5", "--report", "r.html")
     assert command("evaluate", "m.pcsda", *test).out.endswith("\nReport: r.html\n")
+
+
+@pytest.mark.parametrize(("name", "there"), [("fit", True), ("score", False), ("rank", False)])
+def test_only_the_help_of_fit_names_its_temporary_file(command, name, there):
+    words = " ".join(command(name, "--help").out.split())
+    assert ("Fitting in blocks writes the table to a temporary file" in words) == there
+
+
+def test_one_of_a_kind_is_singular():
+    facts = {"model": "PCSDA", "n_features": 1, "n_samples": 1, "pos_label": "a", "n_positive": 1}
+    said = sentence({**facts, "n_subclasses": 1, "n_components": 1})
+    assert said == (
+        "PCSDA, verifies a; fitted on 1 row and 1 column, 1 row of the class; 1 subclass, "
+        "1 dimension."
+    )

@@ -223,7 +223,7 @@ def test_extreme_scores_do_not_overflow():
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
 def test_a_few_rows_give_a_threshold_and_a_warning(count):
     scores, positive = gaussian_trials(count, 20, 0)
-    with pytest.warns(UserWarning, match=f"smallest rate that {count} negatives can show"):
+    with pytest.warns(UserWarning, match=rf"smallest rate that {count} negatives? can"):
         found = choose_threshold(scores, positive, max_false_alarms=0.01)
     assert found.value >= scores[~positive].max()
 
@@ -234,7 +234,7 @@ def test_a_rate_too_fine_for_the_rows_warns_how_many_are_needed():
     with pytest.warns(
         UserWarning,
         match=r"^max_false_alarms=0.001 is below 0.0033, the smallest rate that 300 negatives .*"
-        r"give at least 1000 negatives as X and y$",
+        r"give at least 1000 negatives$",
     ):
         choose_threshold(scores, positive, max_false_alarms=0.001)
     with pytest.warns(UserWarning, match=r"^max_misses=0.05 is below 0.1, the smallest"):
@@ -272,3 +272,16 @@ def test_all_or_nothing_is_written_without_an_exponent():
     found = choose_threshold(np.arange(40.0), np.arange(40) < 20, max_false_alarms=0.3)
     assert "e+02" not in str(found)
     assert "100 % (" in str(found)
+
+
+def test_one_row_is_singular():
+    scores, positive = np.array([0.0, 1.0, 2.0, 3.0]), np.array([True, False, False, False])
+    with pytest.warns(UserWarning, match="the smallest rate that 3 negatives can show"):
+        found = choose_threshold(scores, positive, max_false_alarms=0.1)
+    assert "(3 negatives)" in str(found)
+    assert "(1 positive)" in str(found)
+    with pytest.warns(UserWarning, match=r"rate that 1 positive can show; .* least 10 positives"):
+        choose_threshold(scores, positive, max_misses=0.1)
+    with pytest.warns(UserWarning, match="rate that 1 negative can show; the"):
+        found = choose_threshold(scores, ~positive, max_false_alarms=0.1)
+    assert "(1 negative)" in str(found)

@@ -207,3 +207,8 @@ def test_exact_ratios_give_the_stated_coverage():
     of_share, of_count = np.mean(covered, axis=0)
     assert of_share > 0.85
     assert of_count > 0.85
+
+
+def test_a_single_row_says_nothing_about_a_share():
+    said = "One row says nothing about a share; give all rows of the pool in one call."
+    assert estimate_prior([3.0]).note == said

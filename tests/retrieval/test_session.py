@@ -346,14 +346,24 @@ def test_numpy_scalars_in_a_list_are_ids():
 def test_an_unknown_id_is_named_and_the_other_labels_are_kept():
     session = SearchSession(X)
     with pytest.raises(
-        ValueError, match="no row has the id 'x'; the gallery's ids look like 0; the other 2 labels"
+        ValueError,
+        match="the id 'x' is not in the gallery, whose ids are the row numbers 0 to 899; the",
     ):
         session.label([1, "x", 2], [True, True, False])
     assert session.labels() == {1: True, 2: False}
-    with pytest.raises(ValueError, match=r"no row has the id \[1\]"):
+    with pytest.raises(ValueError, match=r"the id \[1\] is not in the gallery"):
         session.label([[1]], True)
-    with pytest.raises(ValueError, match="2 ids are not in the gallery, the first of them 'x'; "):
-        session.label(["x", "y"], True)
+    named = SearchSession(X[:2], ["a", "b"])
+    match = "2 ids are not in the gallery, the first of them 'x'; its ids look like 'a'"
+    with pytest.raises(ValueError, match=match):
+        named.label(["x", "y"], True)
+
+
+def test_weights_that_the_session_chose_are_no_reason_to_warn():
+    session = SearchSession(X[:2])
+    session.label([0], True)
+    session.refit()
+    assert session.labels() == {0: True}
 
 
 @pytest.mark.parametrize("form", [np.asarray, list, lambda mask: True, lambda mask: [5, mask[0]]])

@@ -15,7 +15,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, clone
-from sklearn.utils import check_random_state
 
 from .. import validation
 from ..core.calibration import Scored
@@ -188,7 +187,7 @@ class _Fit:
     def run(self, chain: tuple[Any, ...]) -> None:
         """Run the passes and store the fitted model."""
         model, sample = self.model, None
-        rng = check_random_state(model.random_state)
+        rng = validation.random_source(model.random_state)
         self.seed = self.runner.seed(lambda: int(rng.randint(2**31 - 1)))
         if chain or self.clusters:
             say(model, "drawing a sample of rows")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.warning import number_of
 from ..tables import Table, listed
 from ..tables.table import bases, example, is_number, no_column
 from .problems import Problem, note
@@ -192,12 +193,19 @@ def numbers(table: Table, names: Sequence[str], gaps: bool = False) -> Features:
         )
     found = table.feature_names(names)
     rows = table.chosen(found)
+    rows = _with_gaps(rows) if gaps else rows
     _refuse_gaps(table, found, rows, gaps)
     if table.matrix is not None:
         return rows
     import pandas as pd
 
     return pd.DataFrame(rows, columns=found)
+
+
+def _with_gaps(rows: NDArray[Any]) -> NDArray[Any]:
+    """Return the rows with infinite values replaced by missing ones."""
+    infinite = np.isinf(rows)
+    return np.where(infinite, np.nan, rows) if infinite.any() else rows
 
 
 def _refuse_gaps(table: Table, names: Sequence[str], values: NDArray[Any], allow: bool) -> None:
@@ -212,9 +220,10 @@ def _refuse_gaps(table: Table, names: Sequence[str], values: NDArray[Any], allow
     if not counts.any():  # the sum overflowed
         return
     places = [f"{names[j]} ({counts[j]})" for j in np.flatnonzero(counts).tolist()]
+    count = number_of(int(counts.sum()), "missing or infinite value")
     first = table.numbers[np.flatnonzero(gaps.any(axis=1))[0]]
     raise Problem(
-        f"{table.source} has {int(counts.sum())} missing or infinite values, in columns "
-        f"{listed(places)}, first in row {first}; fill them in or leave those rows out, as "
-        "--missing impute and --missing drop do when fitting"
+        f"{table.source} has {count}, in columns {listed(places)}, first in row "
+        f"{first}; fill them in or leave those rows out, as --missing impute and --missing drop do "
+        "when fitting"
     )

@@ -20,6 +20,7 @@ from .. import metrics, tables
 from ..blocks import fit_blocks
 from ..core.linalg import Array
 from ..core.threshold import Threshold
+from ..core.warning import number_of
 from ..estimators import CSDA, PCSDA, PCSDACV, KernelCSDA, KernelPCSDA, VerifierBank
 from ..estimators.doors import warn_of_misses
 from ..estimators.naming import MOST_NAMED
@@ -351,14 +352,16 @@ def left_out_figures(estimator: BaseEstimator) -> dict[str, float] | None:
 def sentence(facts: dict[str, Any]) -> str:
     """Describe a model file in one sentence."""
     kind = facts["model"]
-    size = f"{facts['n_features']} columns"
+    size = number_of(facts["n_features"], "column")
     if facts["n_samples"] is not None:
-        size = f"{facts['n_samples']:.7g} rows and {size}"  # a sum of weights may be a fraction
+        # A sum of weights may be a fraction.
+        size = f"{number_of(facts['n_samples'], 'row', digits=7)} and {size}"
     if facts["pos_label"] is None:
         return f"{kind}, verifies {len(facts['classes'])} labels; fitted on {size}."
     if facts["n_positive"] is not None:
-        size += f", {facts['n_positive']:.7g} rows of the class"
+        size += f", {number_of(facts['n_positive'], 'row', digits=7)} of the class"
+    parts = number_of(facts["n_subclasses"], "subclass", "subclasses")
     return (
-        f"{kind}, verifies {facts['pos_label']}; fitted on {size}; {facts['n_subclasses']} "
-        f"subclasses, {facts['n_components']} dimensions."
+        f"{kind}, verifies {facts['pos_label']}; fitted on {size}; {parts}, "
+        f"{number_of(facts['n_components'], 'dimension')}."
     )

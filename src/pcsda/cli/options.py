@@ -86,8 +86,11 @@ port_number = checked(int, lambda value: 0 <= value < 2**16, "a whole number fro
 seed = checked(int, lambda value: 0 <= value < 2**32, "a whole number from 0 to 4294967295")
 
 
-def columns(parser: ArgumentParser) -> None:
-    """Add options for choosing feature columns and for reading the table."""
+def columns(parser: ArgumentParser, spooled: str = "") -> None:
+    """Add options for choosing feature columns and for reading the table.
+
+    `spooled` is a sentence on blocks that ends the help.
+    """
     add = parser.add_argument_group("columns").add_argument
     features = (
         "feature columns, as names or patterns such as 'f*' (default: all numeric columns that do "
@@ -97,7 +100,7 @@ def columns(parser: ArgumentParser) -> None:
     for option, help in (("--features", features), ("--ignore", ignored)):
         add(option, type=names, action="extend", default=[], metavar="A,B", help=help)
     add = parser.add_argument_group("reading (stored in the model file)").add_argument
-    gaps = "if numbers are missing: fail (default), drop their rows, or impute medians"
+    gaps = "if numbers are missing or infinite: fail (default), drop their rows, or impute medians"
     scale = "scale the columns (default: none)"
     add("--missing", choices=("fail", "drop", "impute"), help=gaps)
     add("--scale", choices=("standard", "robust", "none"), help=scale)
@@ -108,8 +111,7 @@ def columns(parser: ArgumentParser) -> None:
         type=count,
         metavar="N",
         help="read N rows at a time; by default, only tables larger than half of the free memory "
-        "are read in blocks. Fitting in blocks writes the table to a temporary file next "
-        "to the output",
+        f"are read in blocks{spooled}",
     )
 
 

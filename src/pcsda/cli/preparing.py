@@ -9,11 +9,14 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import RobustScaler, StandardScaler
 
+from ..core.linalg import Mask
 from ..core.spread import scale_problem
+from ..core.warning import number_of
 from ..estimators import make_pipeline
 from ..persistence import describe
 from ..tables import Table, Wording, is_large, missing, pieces, read
@@ -113,20 +116,27 @@ def opened(a: Namespace, prepared: Preparation, text: Sequence[str | None]) -> I
         yield read(a.data, wording)
 
 
+def _unusable(values: NDArray[Any]) -> Mask:
+    """Return a mask of the rows with a missing or infinite value."""
+    infinite = np.isinf(values).reshape(len(values), -1).any(axis=1)
+    return np.asarray(missing(values) | infinite)
+
+
 def without_gaps(table: Table, names: Sequence[str], prepared: Preparation) -> Table:
     """Drop rows with missing features if --missing drop is set, and print how many."""
     if prepared.missing != "drop":
         return table
     if table.matrix is not None:
-        gaps = missing(table.matrix)
+        gaps = _unusable(table.matrix)
     else:
         columns = [table.column(name) for name in bases(names, table.names)]
-        gaps = np.any([missing(c) for c in columns if c.dtype.kind in "buif"], axis=0)
+        gaps = np.any([_unusable(c) for c in columns if c.dtype.kind in "buif"], axis=0)
     if not np.any(gaps):
         return table
+    have, are = ("has", "is") if gaps.sum() == 1 else ("have", "are")
     note(
-        f"{int(gaps.sum())} of {len(table)} rows of {table.source} have missing values and "
-        "are left out"
+        f"{int(gaps.sum())} of {len(table)} rows of {table.source} {have} missing or infinite "
+        f"values and {are} left out"
     )
     return table.part(np.flatnonzero(~gaps))
 
@@ -172,7 +182,9 @@ def say_gaps(X: Features, prepared: Preparation) -> None:
     if prepared.missing == "impute":
         gaps = np.isnan(np.asarray(X, dtype=np.float64))
         if gaps.any():
+            one = gaps.sum() == 1
             note(
-                f"{int(gaps.sum())} missing values in {int(gaps.any(axis=1).sum())} rows are "
-                "filled in with the median of their column"
+                f"{number_of(int(gaps.sum()), 'missing or infinite value')} in "
+                f"{number_of(int(gaps.any(axis=1).sum()), 'row')} {'is' if one else 'are'} "
+                f"filled in with the median of {'its' if one else 'their'} column"
             )

@@ -478,6 +478,23 @@ def _most_alike(problem: Problem, ratio: Array, share: float) -> Mask:
     return apart
 
 
+def _nothing_left_out(problem: Problem, leave: Leave) -> TooFewRowsError:
+    """Create the error for a fit that can leave out no rows, because of groups or of few rows."""
+    positive = problem.positive
+    sizes = f"{int(positive.sum())} positives", f"{int(np.sum(~positive))} negatives"
+    cause, remedy = " and ".join(sizes) + " are too few", "give more rows, raise regularization"
+    if leave.together is not None:
+        classes = zip(sizes, (positive, ~positive), strict=True)
+        whole = [f"all {size}" for size, rows in classes if np.ptp(leave.together[rows]) == 0]
+        if whole:
+            cause = f"groups puts {' and '.join(whole)} into one group"
+            remedy = "give each recording, person or day its own group"
+    return TooFewRowsError(
+        f"contamination is estimated from left-out rows, but none can be left out: {cause}; "
+        f"{remedy} or set contamination=0"
+    )
+
+
 def _step(problem: Problem, apart: Mask, loose: Mask) -> Contaminated:
     """Fit a model without the rows marked `apart`, and fit ratio and share to left-out scores.
 
@@ -494,11 +511,7 @@ def _step(problem: Problem, apart: Mask, loose: Mask) -> Contaminated:
     # positive class.
     density, views = estimate(subspace, replace(problem.rule, ridged_axis=False))
     if views is None:
-        raise TooFewRowsError(
-            "contamination is estimated from left-out rows, but none can be left out: "
-            f"{int(problem.positive.sum())} positives and {int(np.sum(~problem.positive))} "
-            "negatives are too few; give more rows, raise regularization or set contamination=0"
-        )
+        raise _nothing_left_out(problem, leave)
     scores = _scores(problem, subspace, density, views, rows)
     # If hidden positives are far from the negatives, all slopes fit equally well, and a low slope
     # would attribute their high scores to chance. So the share is estimated with an expected slope

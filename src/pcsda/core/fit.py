@@ -24,6 +24,8 @@ from .loo import EVERY, Leave
 from .predictive import with_pseudo_positives, with_strays
 from .subspace import Factor, Subspace
 
+# This many rows of each class per axis are enough for a density.
+ENOUGH = 10
 # Smallest covariance of left-out rows, as a share of the ridged scatter.
 RESIDUAL_FLOOR = 1e-8
 # Function that returns scores of training rows from models that have not seen them. Rows without
@@ -274,8 +276,13 @@ def _fit_density(subspace: Subspace, moments: Moments, rule: Rule) -> Density:
     except SingularMatrixError as error:
         # The spread of the prior comes from the ridge; without a ridge, there is none.
         remedy = "raise regularization" if nu > 0 else "set shrinkage='auto'"
+        counts = f"{projected.n_positive:g} positives and {projected.n_negative:g} negatives "
+        cause = f"are too few for n_components={width} axes; lower n_components or {remedy}"
+        if nu > 0 and min(projected.n_positive, projected.n_negative) > ENOUGH * width:
+            cause = (
+                "do not differ next to the spread of all rows: a few rows of X are far from all "
+                "others, or regularization is 0; correct or leave out such rows, or raise it"
+            )
         return NoDensity(
-            f"{error}: {projected.n_positive:g} positives and {projected.n_negative:g} negatives "
-            f"are too few for n_components={width} axes; lower n_components or {remedy}. "
-            "The subspace and the ranking by distance need no density"
+            f"{error}: {counts}{cause}. The subspace and the ranking by distance need no density"
         )

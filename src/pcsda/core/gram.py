@@ -518,9 +518,13 @@ def _rounded(largest: float, variance: float, regularization: float | None = Non
     )
 
 
-def not_definite(regularization: float) -> ValueError:
+class NotDefinite(ValueError):
+    """Error raised if a kernel matrix has no Cholesky factor."""
+
+
+def not_definite(regularization: float) -> NotDefinite:
     """Create the error for a kernel matrix that has no Cholesky factor."""
-    return ValueError(
+    return NotDefinite(
         f"the kernel matrix is not positive definite at regularization={regularization:g}; use a "
         "positive definite kernel such as 'rbf', other kernel parameters, or a larger "
         "regularization"

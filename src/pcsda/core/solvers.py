@@ -57,8 +57,16 @@ LSMR_TOLERANCE, SETTLED, RESTARTS = 1e-14, 1e-10, 6
 MEANS_ROUNDING = 8 * float(np.finfo(np.float64).eps)
 
 
-def no_direction() -> TooFewRowsError:
-    """Create the error for subclass means that all equal the positive mean."""
+def no_direction(weight: float = 1.0) -> TooFewRowsError:
+    """Create the error for subclass means that all equal the positive mean.
+
+    A total `weight` below one is the likelier cause: the ridge hides rows that count for so little.
+    """
+    if weight < 1:
+        return TooFewRowsError(
+            "no direction tells the classes apart next to the ridge, because the weights sum to "
+            f"{weight:.3g}; multiply all weights so that their mean is 1"
+        )
     return TooFewRowsError(
         "every subclass mean equals the positive mean, so no direction tells them apart; raise "
         "n_subclasses or give subclass_labels"

@@ -99,6 +99,18 @@ def no_spread() -> NoSpread:
     )
 
 
+@contextmanager
+def naming_the_offset(X: Floats) -> Iterator[None]:
+    """Replace NoSpread by an error that names the offset, for rows `X` known to differ."""
+    try:
+        yield
+    except NoSpread as error:
+        raise NoSpread(
+            "the rows of X differ by too little for double precision, because all numbers are "
+            f"near {max(X.max(), -X.min()):.3g}; subtract the mean of each column first"
+        ) from error
+
+
 def ridge_of(total_variance: float, regularization: float) -> float:
     """Convert a ridge relative to the total variance to an absolute ridge (MATH 1).
 

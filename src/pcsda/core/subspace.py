@@ -163,7 +163,7 @@ class Solution:
         means: Array | None = None,
     ) -> Subspace:
         """Rotate the solution to its axes, keep `n_components` of them, and leave rows out."""
-        axes = self.axes(len(groups), n_components, means)
+        axes = self.axes(len(groups), n_components, means, float(counts.sum()))
         turn = axes.turn
         left = None if leave is None else self.left_out(axes, groups, counts, weights, leave)
         coefficients = self.directions @ turn
@@ -178,11 +178,13 @@ class Solution:
             coefficients, origin, axes.values, axes.rank, projected, ridged, means, left
         )
 
-    def axes(self, size: int, n_components: int | None, means: Array | None) -> Axes:
+    def axes(
+        self, size: int, n_components: int | None, means: Array | None, weight: float = 1.0
+    ) -> Axes:
         """Find the rotation to the axes, and count the axes of the problem.
 
-        `size` is the number of rows. If the group means in input space are given as `means`, axes
-        along which they differ only by rounding are dropped.
+        `size` is the number of rows, and `weight` their total weight. If the group means in input
+        space are given as `means`, axes along which they differ only by rounding are dropped.
         """
         values, vectors = linalg.eigh_descending(self.gram)
         rank = count_axes(values, self.noise, size)
@@ -191,7 +193,7 @@ class Solution:
         if means is not None:
             rank = count_axes(values[:rank], means_noise(columns, means), size)
         if rank == 0:
-            raise no_direction()
+            raise no_direction(weight)
         d = min(n_components or rank, rank)
         every = turn[:, :rank] * linalg.row_signs(columns[:, :rank].T)
         return Axes(every[:, :d], values[:d], rank, every)

@@ -16,7 +16,7 @@ from scipy.special import betaincinv
 
 from .decision import bayes_threshold
 from .linalg import Array, Ints
-from .warning import warn
+from .warning import number_of, warn
 
 # Confidence level of the intervals.
 LEVEL = 0.9
@@ -76,8 +76,9 @@ class Threshold:
         return (
             f"accept a log-likelihood ratio of at least {self.value:.4g} ({self.rule}); expect "
             f"{_percent(self.false_alarms, self.false_alarms_interval)} false alarms "
-            f"({self.n_negatives} negatives) and {_percent(self.misses, self.misses_interval)} "
-            f"misses ({self.n_positives} positives)"
+            f"({number_of(self.n_negatives, 'negative')}) and "
+            f"{_percent(self.misses, self.misses_interval)} misses "
+            f"({number_of(self.n_positives, 'positive')})"
         )
 
     def __repr__(self) -> str:
@@ -259,14 +260,14 @@ def choose_threshold(
     negatives, positives = tails
     if max_false_alarms is not None:
         assert negatives is not None
-        _warn_if_fine("max_false_alarms", max_false_alarms, negatives, "negatives")
+        _warn_if_fine("max_false_alarms", max_false_alarms, negatives, "negative")
         value = negatives.value(max_false_alarms)
         if up_to_zero and positives is not None:
             value = raised(value, positives)
         rule = f"at most {100 * max_false_alarms:.4g} % false alarms"
     elif max_misses is not None:
         assert positives is not None
-        _warn_if_fine("max_misses", max_misses, positives, "positives")
+        _warn_if_fine("max_misses", max_misses, positives, "positive")
         value = -positives.value(max_misses)
         rule = f"at most {100 * max_misses:.4g} % misses"
     else:
@@ -341,8 +342,9 @@ def _warn_if_fine(name: str, rate: float, tail: Tail, kind: str) -> None:
     """Warn if there are fewer than ``1 / rate`` rows, too few to show the rate."""
     if tail.n_effective * rate >= 1 - 1e-9:
         return
+    seen = number_of(tail.n_effective, kind, digits=4)
     warn(
-        f"{name}={rate:g} is below {1 / tail.n_effective:.2g}, the smallest rate that "
-        f"{tail.n_effective:.4g} {kind} can show; the threshold extrapolates their tail. Ask for a "
-        f"higher rate, or give at least {math.ceil(1 / rate - 1e-9)} {kind} as X and y",
+        f"{name}={rate:g} is below {1 / tail.n_effective:.2g}, the smallest rate that {seen} can "
+        "show; the threshold extrapolates their tail. Ask for a higher rate, or give at least "
+        f"{number_of(math.ceil(1 / rate - 1e-9), kind)}",
     )

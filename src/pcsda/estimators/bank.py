@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from .. import validation
 from ..core.copies import silent_on_copies, warn_of_copies
@@ -21,7 +21,7 @@ from ..core.many import BACKGROUND
 from ..core.scatter import group_means
 from ..documented import documented
 from ..partition import nearest
-from ..validation import MatrixLike
+from ..validation import MatrixLike, validated
 from .bank_scores import USUAL_RATE, BankScores, Labels
 from .callbacks import CallbackSupportMixin, calls_back
 from .changes import (
@@ -261,7 +261,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         forget(self, "ridge_", "kernel_", "regularization_", "unit_length_", "threshold_")
         forget(self, "_rate", "_gamma", "_kindred_")
         # Later enrolments and kernel models need the rows, so the bank keeps a copy.
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], copy=True)
+        X, y = validated(self, X, y, dtype=[np.float64, np.float32], copy=True)
         classes, labels = numbered_labels(np.asarray(y))
         with warnings.catch_warnings():
             # scikit-learn suspects regression targets if many labels have one row.
@@ -301,7 +301,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
             clusters = given_clusters(subclass_labels, len(X))
         if background is not None:
             kinds: Any = {"reset": False, "dtype": X.dtype, "ensure_min_samples": 0}
-            others = validate_data(self, background, **kinds)
+            others = validated(self, background, **kinds)
             check_background(X, others)
             rows = np.concatenate([X, others])
             labels = np.append(labels, np.full(len(others), BACKGROUND))
@@ -640,7 +640,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
 
         If this fails, the bank stays unchanged.
         """
-        X = validate_data(self, X, reset=False, dtype=self._rows.X.dtype)
+        X = validated(self, X, reset=False, dtype=self._rows.X.dtype)
         self._refuse_known(X)
         before, places = self._renumbered(classes)
         touched = int(np.flatnonzero(classes == label)[0])

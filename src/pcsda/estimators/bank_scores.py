@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from .. import validation
 from ..core.explanation import Explanation
@@ -19,7 +19,7 @@ from ..core.linalg import Array, Floats, Ints
 from ..core.threshold import Threshold
 from ..core.warning import warn
 from ..unwrap import asked
-from ..validation import MatrixLike
+from ..validation import MatrixLike, validated
 from .changes import BankRows, known_row, listed
 from .closed_set import chances, identities, second_of_two
 from .doors import warn_of_misses
@@ -78,7 +78,7 @@ class BankScores:
         check_is_fitted(self)
         if (ready := validation.ready_rows(self, X)) is not None:
             return ready
-        rows: Floats = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        rows: Floats = validated(self, X, reset=False, dtype=[np.float64, np.float32])
         return rows
 
     def _scores(

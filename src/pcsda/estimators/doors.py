@@ -12,7 +12,7 @@ import numpy as np
 
 from ..core.linalg import Array, Ints
 from ..core.threshold import Threshold, check_criterion, choose_threshold, interval
-from ..core.warning import warn
+from ..core.warning import number_of, warn
 
 # If labels reject this share of their own left-out rows, the bank names hardly any row.
 MANY_MISSES = 0.9
@@ -85,7 +85,7 @@ class Door:
         `best` holds the best score of each stranger among all labels.
         """
         check_criterion(rate, None, None, 1.0, 1.0)
-        _warn_of_low_rate(rate, len(best), f"{len(best)} strangers", "strangers")
+        _warn_of_low_rate(rate, len(best), number_of(len(best), "stranger"), "strangers")
         found = _of_scores(best, self.own, rate)
         rule = f"at most {100 * rate:.4g} % of strangers accepted, on the {len(best)} given"
         return replace(found, rule=rule)

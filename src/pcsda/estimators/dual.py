@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import validate_data
 
 from .. import validation
 from ..core.factor import factor_once
@@ -25,6 +23,7 @@ from ..kernels import (
     Kernel,
     check_memory,
     check_square,
+    naming_far_rows,
     settled_kernel,
     training_matrix,
 )
@@ -89,7 +88,7 @@ def check_kernel_rows(
     """
     validation.check_verifier(model)
     validation.refuse_dask(X, y)
-    X, y = validate_data(model, X, y, dtype=[np.float64, np.float32])
+    X, y = validation.validated(model, X, y, dtype=[np.float64, np.float32])
     if is_precomputed(model):
         check_square(X)
     positive, weights, together, seed = check_training(model, y, sample_weight, groups)
@@ -134,7 +133,8 @@ def fit_kernel(
         say(model, "factorising")
         found, partition = None, data.groups
         if data.hidden is None:
-            fitted = learn(model, factorise, data, matrix)
+            with naming_far_rows(kernel, data.X):
+                fitted = learn(model, factorise, data, matrix)
             del matrix
         else:
             del matrix  # each round computes it again, because factorising overwrites it
@@ -356,7 +356,7 @@ def divide_features(
         starts = [groups[rows] - 1]
         if is_precomputed(model):
             count = settle_count(data.X[rows], model.n_subclasses, least=least_subclasses(model))
-            rng = check_random_state(data.seed)
+            rng = validation.random_source(data.seed)
             starts = [kernel_start(matrix, rows, count, rng) for _ in range(KERNEL_RESTARTS)]
         weight = some(data.weights, rows)
         found = [kernel_kmeans(matrix, rows, start, weight) for start in starts]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin
 from sklearn.utils import get_tags
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from .. import validation
 from ..core.calibration import Calibration
@@ -18,7 +18,7 @@ from ..core.linalg import Array, Floats, Ints
 from ..core.threshold import Threshold
 from ..documented import documented
 from ..unwrap import asked, unwrap
-from ..validation import MatrixLike
+from ..validation import MatrixLike, validated
 from . import operating
 from .callbacks import CallbackSupportMixin, calls_back
 from .candidates import template_of
@@ -160,7 +160,7 @@ default=None
         validation.check_count("n_modes", self.n_modes, "auto")
         validation.refuse_dask(X, y)
         sparse = "csr" if get_tags(template).input_tags.sparse else False
-        X, y = validate_data(self, X, y, accept_sparse=sparse, dtype=[np.float64, np.float32])
+        X, y = validated(self, X, y, accept_sparse=sparse, dtype=[np.float64, np.float32])
         self.classes_, index, positive = validation.check_labels(y, final.pos_label)
         weights = validation.check_weights(sample_weight, positive)
         together = validation.check_groups(groups, len(positive))
@@ -285,7 +285,7 @@ default=None
         validation.refuse_dask(X, predicts=True)
         sparse = "csr" if get_tags(self).input_tags.sparse else False
         dtype = [np.float64, np.float32]
-        X = validate_data(self, X, reset=False, accept_sparse=sparse, dtype=dtype)
+        X = validated(self, X, reset=False, accept_sparse=sparse, dtype=dtype)
         return np.stack([asked(model, method, X, *args) for model in self.models_])
 
     # These methods need only a ratio and a prior, or a distance.

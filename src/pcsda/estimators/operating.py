@@ -293,7 +293,9 @@ def _labels_of(model: Verifier, y: ArrayLike | None, n_rows: int) -> tuple[int, 
 
     Return the index of the class of interest in `classes_`, and the mask of positive rows.
     """
-    _, index, positive = validation.check_labels(y, model.pos_label, model.classes_)
+    _, index, positive = validation.check_labels(
+        y, model.pos_label, model.classes_, "label them as in fit"
+    )
     if len(positive) != n_rows:
         raise ValueError(f"X has {n_rows} rows but y has {len(positive)} labels")
     return index, positive

@@ -8,13 +8,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, TransformerMixin
-from sklearn.utils.validation import validate_data
 
 from .. import validation
 from ..core.linalg import Array, Floats, one_thread
 from ..core.threshold import Threshold
 from ..documented import documented
-from ..validation import MatrixLike
+from ..validation import MatrixLike, validated
 from .callbacks import CallbackSupportMixin, calls_back
 from .candidates import template_of
 from .grid import Data, prefix_of, with_setting
@@ -171,7 +170,7 @@ class PCSDACV(
         final = check_search(self)
         validation.refuse_dask(X, y)
         as_given = X
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
+        X, y = validated(self, X, y, dtype=[np.float64, np.float32])
         self.classes_, index, positive = validation.check_labels(y, final.pos_label)
         weights = validation.check_weights(sample_weight, positive)
         together = validation.check_groups(groups, len(positive))

@@ -330,6 +330,7 @@ def _splits(cv: Any, search: PCSDACV, data: Data) -> tuple[Splits, Ints]:
     if isinstance(cv, str) or not hasattr(cv, "split"):
         kind = StratifiedKFold if data.together is None else StratifiedGroupKFold
         count = min(PARTS if isinstance(cv, str) else int(cv), few)
+        _check_groups(count, data.together)
         splitter = kind(count, shuffle=True, random_state=seed)
     splits = list(splitter.split(data.X, positive, data.together))
     parts, seen = np.zeros((2, len(positive)), dtype=np.intp)
@@ -344,6 +345,17 @@ def _splits(cv: Any, search: PCSDACV, data: Data) -> tuple[Splits, Ints]:
             "StratifiedKFold does"
         )
     return splits, parts
+
+
+def _check_groups(count: int, together: Ints | None) -> None:
+    """Reject fewer groups than folds, because a fold leaves out whole groups."""
+    there = count if together is None else len(np.unique(together))
+    if there < count:
+        instead = f", or cv={there}" if there > 1 else ""
+        raise ValueError(
+            f"groups has {there} different values, but {count} folds need at least {count}; give "
+            f"more groups{instead}"
+        )
 
 
 def _check_split(part: int, train: Mask, test: Mask, scoring: str | Callable[..., float]) -> None:

@@ -20,8 +20,8 @@ from ..core.gram import of_kernel
 from ..core.kmeans import kernel_kmeans
 from ..core.linalg import Array, Floats, Ints, Mask, SingularMatrixError
 from ..core.many import BACKGROUND
-from ..core.spread import no_spread
-from ..kernels import Kernel, check_memory, settled_kernel, training_matrix
+from ..core.spread import naming_the_offset, no_spread
+from ..kernels import Kernel, check_memory, naming_far_rows, settled_kernel, training_matrix
 from ..partition import count_distinct, refine_kmeans
 from ..progress import progress
 from ..unwrap import asked, unwrap
@@ -266,18 +266,20 @@ class SeparateLabels:
         """Factorise the rows, with the ridge and the kernel of an earlier fit if there was one."""
         template, X = self.settings.template, self.rows.X
         known = None if self.ridge is None else [self.ridge]
+        if count_distinct(X, 2) < 2:
+            raise no_spread()
         if self.sharing == "linear":
-            self.factor = next(factor_shared(X, [template.regularization], ridges=known))
+            with naming_the_offset(X):
+                self.factor = next(factor_shared(X, [template.regularization], ridges=known))
         else:
-            if count_distinct(X, 2) < 2:
-                raise no_spread()
             check_memory(len(X), 3.5)
             if self.kernel is None or known is None:
                 self.kernel = settled_kernel(template, X, None, self.settings.seed)
             matrix = training_matrix(self.kernel, X, self.settings.verbose)
             if self._in_features:
                 self.matrix = matrix.copy()
-            self.factor = next(of_kernel(matrix, [template.regularization], ridges=known))
+            with naming_far_rows(self.kernel, X):
+                self.factor = next(of_kernel(matrix, [template.regularization], ridges=known))
         self.ridge = self.factor.ridge
 
     def _separate(self, label: int) -> Any:

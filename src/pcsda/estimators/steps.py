@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
 
 from .. import validation
 from ..core.copies import warn_of_copies
@@ -20,7 +19,7 @@ from ..core.loo import Leave, sample_rows
 from ..core.spread import auto_regularization
 from ..core.subspace import Subspace
 from ..core.warning import warn
-from ..validation import Seed
+from ..validation import Seed, random_source
 from .rows import Kept, TrainingRows
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ def draw_seed(random_state: Seed) -> int:
     """Draw the seed for all random choices in a fit."""
     if isinstance(random_state, Integral):
         return _seed_of(int(random_state))
-    return int(check_random_state(random_state).randint(2**31 - 1))
+    return int(random_source(random_state).randint(2**31 - 1))
 
 
 @lru_cache
@@ -75,7 +74,7 @@ def _seed_of(number: int) -> int:
 
     Results are cached, because making a generator takes time.
     """
-    return int(check_random_state(number).randint(2**31 - 1))
+    return int(random_source(number).randint(2**31 - 1))
 
 
 def by_cholesky(model: BaseEstimator) -> bool:
@@ -186,7 +185,9 @@ def check_rank(model: Verifier, most: int) -> None:
     if isinstance(model.n_components, Integral) and model.n_components > most:
         bound = "min(n_negatives, n_features, rank)); lower it"
         if hasattr(model, "n_subclasses"):
-            bound = "min(n_subclasses, n_features, rank)); lower it or raise n_subclasses"
+            bound = "min(n_subclasses, n_features, rank)); lower it"
+            if most < rule_of(model).columns:
+                bound += " or raise n_subclasses"
         raise TooFewRowsError(
             f"n_components={model.n_components} must be at most {most} (= {bound}"
         )

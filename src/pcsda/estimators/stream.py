@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import validate_data
 
 from .. import validation
 from ..core.calibration import Scored
@@ -25,7 +24,7 @@ from ..core.spread import require_squares
 from ..core.warning import warn
 from ..folds import fold_scores
 from ..memory import available_memory
-from ..validation import MatrixLike
+from ..validation import MatrixLike, validated
 from .rows import TrainingRows
 from .sample import RowSample
 from .steps import (
@@ -72,7 +71,7 @@ def check_rows(
     With ``finite=False``, there is no check for NaN and infinity.
     """
     validation.refuse_dask(X, y)
-    return validate_data(
+    return validated(
         model,
         X,
         validation.plain_labels(y),

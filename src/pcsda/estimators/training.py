@@ -19,7 +19,7 @@ from ..core.fit import Fitted, HeldOut, fit
 from ..core.gram import WideRows
 from ..core.linalg import Array, Floats, Ints, Mask, is_light, narrow_fit, one_thread
 from ..core.scatter import group_means
-from ..core.spread import OverflowingSquares, no_spread
+from ..core.spread import OverflowingSquares, ScaleError, naming_the_offset, no_spread
 from ..core.subspace import Factor, is_far, project_rows
 from ..folds import count_folds, fold_scores
 from ..partition import count_distinct, make_groups, nearest
@@ -78,10 +78,22 @@ def keep_linear(model: Verifier, fitted: Fitted, dtype: DTypeLike) -> None:
     keep_decision(model, fitted)
     means = fitted.subspace.means
     assert means is not None
-    model.components_ = fitted.subspace.coefficients.T.astype(dtype)
+    model.components_ = _of_type(fitted.subspace.coefficients.T, dtype)
     # Rounding a large mean to float32 could add more error than its standard error.
     model.positive_mean_ = means[0].copy()
     model.subclass_means_ = means[1:].astype(dtype)
+
+
+def _of_type(components: Array, dtype: DTypeLike) -> Floats:
+    """Convert the axes to the floating-point type of the rows, which must hold their entries."""
+    with np.errstate(over="ignore"):
+        found: Floats = components.astype(dtype)
+    if not np.isfinite(found).all():
+        raise ScaleError(
+            f"the axes overflow {np.dtype(dtype)} because the spread of X is about "
+            f"{1 / np.abs(components).max():.1g}; divide X by its scale first, or give float64 rows"
+        )
+    return found
 
 
 def fit_rows(model: Verifier, factorise: Factorise, data: TrainingRows) -> None:
@@ -136,7 +148,8 @@ def _checked(model: Verifier, data: TrainingRows) -> Iterator[None]:
         raise no_spread()
     check_rank(model, min(most_axes(model, groups), X.shape[1]))
     say(model, f"learning from {len(groups)} rows in {groups.max() + 1} groups")
-    with narrow_fit(X.shape[1]), one_thread(is_light(*X.shape)):
+    light = one_thread(is_light(*X.shape))
+    with narrow_fit(X.shape[1]), light, naming_the_offset(X):
         try:
             yield
         except OverflowingSquares:

@@ -18,7 +18,7 @@ from sklearn.base import (
 )
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import assert_all_finite
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from .. import validation
 from ..core.calibration import Calibration
@@ -29,7 +29,7 @@ from ..core.scatter import GroupScatter
 from ..core.threshold import Threshold
 from ..core.warning import warn
 from ..documented import documented
-from ..validation import MatrixLike
+from ..validation import MatrixLike, validated
 from . import naming, operating
 from .attribution import attributed
 from .callbacks import CallbackSupportMixin
@@ -161,7 +161,7 @@ class Verifier(
         self._require_model()
         validation.refuse_dask(X, predicts=True)
         # NaN and infinity in a row show up in its coordinates, which are much quicker to check.
-        X = validate_data(
+        X = validated(
             self,
             X,
             reset=False,

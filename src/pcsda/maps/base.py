@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from .. import validation
 from ..core.linalg import Floats
 from ..documented import documented
 from ..kernels import BLOCK_BYTES, Kernel, settled_kernel
 from ..progress import progress
-from ..validation import MatrixLike
+from ..validation import MatrixLike, validated
 
 # Writes the features of rows into an array.
 Writer = Callable[[Floats, Floats], None]
@@ -50,7 +50,7 @@ class KernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _check(self, X: MatrixLike, *, reset: bool) -> Any:
         validation.refuse_dask(X, predicts=not reset)
-        return validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
+        return validated(self, X, reset=reset, dtype=[np.float64, np.float32])
 
     def _settled(self, X: Floats, y: ArrayLike | None, kernels: tuple[str, ...]) -> Kernel:
         """Return the kernel with its bandwidth; `y` is used only for ``gamma="positive"``."""

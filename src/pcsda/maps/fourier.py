@@ -6,11 +6,10 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils import check_random_state
 
 from .. import validation
 from ..core.linalg import Array, Floats
-from ..validation import Seed
+from ..validation import Seed, random_source
 from .base import KernelMap, Writer
 
 
@@ -97,7 +96,7 @@ class FourierMap(KernelMap):
             )
         X = self._check(X, reset=True)
         gamma = self._settled(X, y, ("rbf", "laplacian")).gamma or 1.0
-        rng = check_random_state(self.random_state)
+        rng = random_source(self.random_state)
         self.n_components_ = self.n_components
         count = -(-self.n_components // 2)
         size = (X.shape[1], count)

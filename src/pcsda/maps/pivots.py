@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.cluster import KMeans
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_array
 
 from .. import validation
 from ..core import linalg
@@ -22,7 +22,7 @@ from ..core.linalg import Array, Floats, Ints
 from ..core.spread import no_spread
 from ..kernels import Kernel, check_memory, not_finite, training_matrix
 from ..partition import count_distinct, fit_kmeans
-from ..validation import Seed
+from ..validation import Seed, random_source
 from .base import KernelMap, Writer
 
 # Pivots up to this share of the largest kernel value are rounding errors.
@@ -411,7 +411,7 @@ class NystroemMap(_OnPivots, KernelMap):
                 )
             return rows
         validation.check_option("landmarks", self.landmarks, ("random", "kmeans", "pivoted"))
-        rng = check_random_state(self.random_state)
+        rng = random_source(self.random_state)
         count = self.n_components or len(X)
         if len(X) <= count:
             return X

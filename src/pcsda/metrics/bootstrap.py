@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils import check_consistent_length, column_or_1d
 
 from ..core.linalg import Array, Ints
 from ..progress import progress
-from ..validation import Seed, check_count
+from ..validation import Seed, check_count, random_source
 from . import detection, ratios
 from .trials import Order, check_trials
 
@@ -141,7 +141,7 @@ def bootstrap_interval(
         members = np.unique(column_or_1d(groups), return_inverse=True)[1]
     strata = _strata(labels, members)
     figure_of = _resampled(metric, labels, scores)
-    rng = check_random_state(random_state)
+    rng = random_source(random_state)
     figures = np.empty(n_resamples)
     for i in progress(range(n_resamples), "resamples", enabled=verbose):
         times = _draw(strata, members.max() + 1, rng)[members]

@@ -288,6 +288,8 @@ def _calibrations(
 
 def _note(ratios: Array, low: float, high: float) -> str:
     """Return a warning if the ratios cannot determine the proportion, else an empty string."""
+    if len(ratios) == 1:
+        return "One row says nothing about a share; give all rows of the pool in one call."
     if np.ptp(ratios) == 0:
         return f"All rows have the same ratio, {ratios[0]:.4g}: no row stands out from the others."
     if high - low > VAGUE:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.validation import check_is_fitted
 
@@ -93,15 +96,16 @@ def export_onnx(
     # All steps, including scikit-learn's, compute in double precision, so that nothing is rounded
     # between them.
     steps = make_pipeline(CastTransformer(dtype=np.float64), *inside.before, final)
-    graph = convert_sklearn(
-        steps,
-        name=type(final).__name__,
-        initial_types=[("X", kind([None, getattr(inside.first, "n_features_in_", None)]))],
-        final_types=outputs,
-        target_opset=target_opset,
-        options=_options(inside, dtype == "float32"),
-        **imputing.functions(),
-    )
+    with _naming_columns(inside):
+        graph = convert_sklearn(
+            steps,
+            name=type(final).__name__,
+            initial_types=[("X", kind([None, getattr(inside.first, "n_features_in_", None)]))],
+            final_types=outputs,
+            target_opset=target_opset,
+            options=_options(inside, dtype == "float32"),
+            **imputing.functions(),
+        )
     _describe(graph, inside)
     content = graph.SerializeToString()
     _check_runs(content)
@@ -130,6 +134,20 @@ def register_onnx() -> None:
     """
     validation.import_extra("skl2onnx", "ONNX needs", "onnx", validation.NOT_INSTALLED)
     register()
+
+
+@contextmanager
+def _naming_columns(inside: Unwrapped) -> Iterator[None]:
+    """Explain that skl2onnx knows neither names nor places of the columns of our pipelines."""
+    try:
+        yield
+    except (RuntimeError, AssertionError, TypeError) as error:
+        if not any(isinstance(step, ColumnTransformer) for step in inside.before):
+            raise
+        raise ValueError(
+            "ColumnTransformer cannot be exported here if it takes several columns, or columns by "
+            "name; choose the columns before the pipeline, or use steps that take them all"
+        ) from error
 
 
 def _options(inside: Unwrapped, single: bool) -> dict[int, dict[str, bool]]:

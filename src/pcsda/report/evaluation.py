@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.metrics import average_precision_score
-from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils import check_consistent_length, column_or_1d
 
 from .. import metrics
 from ..core.linalg import Array, Ints, Mask
@@ -21,7 +21,7 @@ from ..estimators import MixtureVerifier
 from ..partition import MIXED, counted
 from ..scoring import Scorer
 from ..unwrap import unwrap
-from ..validation import MatrixLike, Seed
+from ..validation import MatrixLike, Seed, random_source
 from .figures import Figure, Settings, figures, identification, settle_threshold, value_of
 from .reasons import reasons
 from .views import View, make_view, subspace_sample, take_rows
@@ -251,7 +251,7 @@ def evaluate_scores(
     check_consistent_length(labels, ids, trials, groups)
     costs = cost_miss, cost_false_alarm
     prior, threshold = settle_threshold(scorer, prior, *costs, threshold)
-    seed = check_random_state(random_state).randint(2**31 - 1)
+    seed = random_source(random_state).randint(2**31 - 1)
     settings = Settings(prior, *costs, threshold, level, n_resamples, seed, verbose)
     units = _gathered(labels, ids, groups, trials)
     n_units = len(units.labels)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..core.linalg import Array, Ints
+from ..core.warning import number_of
 from .gallery import NOT_FINITE, Gallery
 from .store import VALUES, Entry, Store, StoreError
 
@@ -88,17 +89,28 @@ class LabelBook:
             scores = [score if np.isfinite(score) else None for score in found]
             self.store.add(rows, known, who or user_name(), model, scores)
         if lost:
-            others = f"; the other {len(known)} labels were stored" if known else ""
-            first = f"ids are not in the gallery, the first of them {lost[0]!r}"
-            what = f"{len(lost)} {first}" if len(lost) > 1 else f"no row has the id {lost[0]!r}"
-            raise ValueError(f"{what}; the gallery's ids look like {self.gallery.ids[0]!r}{others}")
+            others = f"; the other {number_of(len(known), 'label was', 'labels were')} stored"
+            raise ValueError(self._unknown(lost) + (others if known else ""))
+
+    def _unknown(self, lost: list[Any]) -> str:
+        """Return the message about ids that are not in the gallery."""
+        which = f"the id {lost[0]!r} is not in the gallery, whose"
+        if len(lost) > 1:
+            which = f"{len(lost)} ids are not in the gallery, the first of them {lost[0]!r}; its"
+        if self._numbered:
+            return f"{which} ids are the row numbers 0 to {len(self.gallery) - 1}"
+        return f"{which} ids look like {self.gallery.ids[0]!r}"
+
+    @property
+    def _numbered(self) -> bool:
+        """Whether the ids are row numbers."""
+        return bool(self.gallery.ids == list(range(len(self.gallery))))
 
     def _checked(self, ids: Any) -> list[Any]:
         """Return ids as a list. Reject a mask, because True and False equal the ids 1 and 0."""
         names = listed(ids)
         if any(isinstance(name, bool) for name in names):
-            numbered = self.gallery.ids == list(range(len(self.gallery)))
-            remedy = "np.flatnonzero(mask)" if numbered else "np.asarray(ids)[mask]"
+            remedy = "np.flatnonzero(mask)" if self._numbered else "np.asarray(ids)[mask]"
             raise ValueError(f"True and False are not ids; give {remedy} to label rows by a mask")
         return names
 

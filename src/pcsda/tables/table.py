@@ -322,10 +322,15 @@ def no_column(source: str, name: str, known: Sequence[str], option: str = "") ->
     return f"{before}{source} has no column {name!r}{did_you_mean(name, known, 'it has')}"
 
 
+def _is_same_number(one: str, other: str) -> bool:
+    return is_number(one) and is_number(other) and float(one) == float(other)
+
+
 def did_you_mean(name: str, known: Sequence[str], they: str) -> str:
     """Make the ending of a message about an unknown name: the closest match and the known names."""
     lower = {one.lower(): one for one in known}
-    near = [lower[one] for one in get_close_matches(name.lower(), lower, n=1, cutoff=0.7)]
+    equal = [one for one in known if _is_same_number(name, one)]
+    near = equal or [lower[one] for one in get_close_matches(name.lower(), lower, n=1, cutoff=0.7)]
     guess = f", did you mean {near[0]!r}? {they[:1].upper()}{they[1:]}" if near else f"; {they}"
     return f"{guess} {listed(known)}"
 
