@@ -912,6 +912,28 @@ def test_resampling_csda_and_batches_report_the_dense_size_of_sparse_rows():
         CSDA().partial_fit(X, y)
 
 
+@pytest.mark.parametrize("model", [PCSDA(2), CSDA(2)], ids=lambda model: type(model).__name__)
+def test_batches_too_wide_for_memory_are_refused_before_their_statistics(model, monkeypatch):
+    X, y = np.random.default_rng(0).standard_normal((5, 20_000)), np.array([0, 1, 0, 1, 0])
+    monkeypatch.setattr("pcsda.estimators.stream.available_memory", lambda: 2**30)
+    says = (
+        "partial_fit with 20000 columns needs 23.8 GiB for matrices of 20000 x 20000 numbers, but "
+        "1.0 GiB are available; call fit on all rows together, or reduce the columns first"
+    )
+    with refused(says, MemoryError):
+        model.partial_fit(X, y)
+
+
+def test_the_first_wide_batch_warns_of_its_cost(monkeypatch):
+    X, y = np.random.default_rng(0).standard_normal((5, 60)), np.array([0, 1, 0, 1, 0])
+    monkeypatch.setattr("pcsda.estimators.stream.WIDE", 50)
+    says = "time of a batch grows with the cube of the columns; above 50 columns, call fit on all"
+    model = PCSDA(2, random_state=0)
+    with pytest.warns(UserWarning, match=says):
+        model.partial_fit(X, y)
+    model.partial_fit(X, y)  # said once
+
+
 # --- batches, trials, ranks, recalibration -------------------------------------------------------
 
 

@@ -594,6 +594,18 @@ def test_an_enrolled_model_equals_a_separate_fit_at_the_ridge_of_the_bank(
     close(bank.log_likelihood_ratio(X)[:, 3], alone.log_likelihood_ratio(X))
 
 
+@pytest.mark.parametrize("template", [LINEAR, CSDA()], ids=["shared", "separate"])
+def test_a_bank_follows_changes_of_models_that_it_scores_with(template):
+    X, y = problem()
+    bank = per_label(template).fit(X, y)
+    before = bank.log_likelihood_ratio(X)
+    bank.models_["bee"].recalibrate(X, y != "bee")
+    after = bank.models_["bee"].log_likelihood_ratio(X)
+    assert np.abs(after - before[:, 1]).max() > 0.1
+    close(bank.log_likelihood_ratio(X)[:, 1], after)
+    assert_array_equal(np.delete(bank.log_likelihood_ratio(X), 1, 1), np.delete(before, 1, 1))
+
+
 @TEMPLATES
 def test_other_models_stay_until_a_refresh(template, width):
     X, y = problem(width)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import cache
 from itertools import product
 
@@ -23,6 +24,9 @@ BOTH = pytest.mark.parametrize("kind", [PCSDA, KernelPCSDA])
 # Both kinds; `make test` runs one of them.
 LINEAR = pytest.mark.parametrize("kind", [PCSDA, pytest.param(KernelPCSDA, marks=pytest.mark.more)])
 KERNEL = pytest.mark.parametrize("kind", [pytest.param(PCSDA, marks=pytest.mark.more), KernelPCSDA])
+
+# With so few examples, the interval of the share has no upper limit.
+UNBOUNDED = pytest.mark.filterwarnings("ignore:.*reaches the bound of 0.5")
 
 
 def make_contaminated(
@@ -78,6 +82,7 @@ def test_hidden_positives_are_found(kind):
     assert gain > average_precision_score(truth, plain.log_likelihood_ratio(test))
 
 
+@UNBOUNDED
 @LINEAR
 def test_hidden_positives_that_outweigh_the_examples_are_found(kind):
     """Three examples face forty hidden positives, which form subclasses of their own."""
@@ -309,6 +314,7 @@ def test_one_positive_among_random_rows_needs_a_larger_kernel_ridge():
     assert np.mean(gain) > 2 * np.std(gain, ddof=1) / np.sqrt(len(gain))
 
 
+@UNBOUNDED
 def test_one_positive_works():
     X, y, *_ = make_contaminated(0.1, n_positive=1, n_negative=60)
     model = PCSDA(random_state=0, contamination="auto").fit(X, y)
@@ -395,11 +401,31 @@ def test_settings_without_left_out_scores_are_refused(params, match):
 
 def test_sparse_rows_and_wide_rows_without_a_ridge_are_refused():
     X, y, *_ = make_contaminated()
+    large = sparse.csr_array((X[:, :1].ravel(), (np.arange(len(X)), 0 * y)), (len(X), 10_000_000))
     with pytest.raises(TypeError, match="contamination='auto' does not take sparse input"):
-        PCSDA(contamination="auto").fit(sparse.csr_array(X), y)
+        PCSDA(contamination="auto").fit(large, y)
     X, y, *_ = make_contaminated(n_features=300)
     with pytest.raises(ValueError, match="needs a ridge if X has more columns than rows"):
         PCSDA(contamination="auto", regularization=0).fit(X, y)
+
+
+@BOTH
+def test_a_share_without_an_upper_limit_is_warned_about(kind):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((400, 10)), rng.random(400) < 0.3
+    says = (
+        r"estimates that 0.\d\d of the \d+ unchecked negatives are positives, with a 90 % interval "
+        r"of 0.\d\d to 0.50, which reaches the bound of 0.5: .* mark only the others in unchecked="
+    )
+    with pytest.warns(UserWarning, match=says) as caught:
+        model = kind(contamination="auto", random_state=0).fit(X, y)
+    assert sum("reaches the bound" in str(one.message) for one in caught) == 1
+    assert model.contamination_interval_[1] > 0.49
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        kind(contamination=0.1, random_state=0).fit(X, y)
+        X, y, *_ = make_contaminated(0.1)
+        kind(contamination="auto", random_state=0).fit(X, y)
 
 
 def test_routes_without_contamination_refuse_it():

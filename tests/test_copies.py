@@ -82,6 +82,27 @@ def test_oversampled_positives_are_warned_about(name):
         FITS[name](X[rows], y[rows])
 
 
+@pytest.mark.parametrize("rare", [2, 4])
+def test_copies_of_a_few_positives_are_warned_about(rare):
+    X = np.random.default_rng(0).standard_normal((rare + 4, 5))
+    y = np.arange(rare + 4) < rare
+    with pytest.warns(UserWarning, match=f"{rare} of the {rare} different positive rows of X occ"):
+        PCSDA(random_state=0).fit(np.tile(X, (20, 1)), np.tile(y, 20))
+
+
+@pytest.mark.parametrize("kinds", [2, 3, 4, 6])
+def test_few_categories_repeat_by_nature(kinds):
+    coded = np.random.default_rng(0).integers(0, kinds, 300)
+    X, y = np.eye(kinds)[coded], coded < kinds / 2
+    assert "positive rows" not in copies.count_copied(X, {"positive rows": y})
+
+
+def test_a_pair_of_equal_positives_is_no_reason_to_warn():
+    X, y = draw(120)
+    X[np.flatnonzero(y)[:2]] = X[0]
+    assert copies.count_copied(X, {"positive rows": y, "negative rows": ~y}) == {}
+
+
 def test_nothing_left_out_means_no_warning():
     PCSDA.published().fit(*doubled())
 

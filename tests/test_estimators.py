@@ -563,11 +563,56 @@ def test_small_sparse_rows_are_fitted_as_dense_rows(form, monkeypatch):
     assert_array_equal(model.loo_scores_, dense.loo_scores_)
     assert_array_equal(model.decision_function(X), dense.decision_function(X))
     assert model.choose_threshold(max_misses=0.1) == dense.choose_threshold(max_misses=0.1)
-    monkeypatch.setattr("pcsda.validation.SMALL_DENSE", X.nbytes - 1)
-    large = PCSDA(3, random_state=0).fit(form(X), y)
+    monkeypatch.setattr("pcsda.validation.LARGE_DENSE", X.nbytes - 1)
+    with pytest.warns(
+        UserWarning, match="stays sparse, .* as a dense array exceed .* leaves no row"
+    ):
+        large = PCSDA(3, random_state=0).fit(form(X), y)
     assert not hasattr(large, "loo_scores_")
     # Its threshold comes from folds, which score all rows of such a small set.
     assert large.choose_threshold(max_misses=0.1).n_positives == np.sum(y == 1)
+
+
+@pytest.mark.parametrize(
+    ("bound", "value", "reason"),
+    [
+        ("DENSE_WORK", 1000, r"\S+ multiplications for a dense array exceed 1e\+03"),
+        (
+            "available_memory",
+            lambda: 2**10,
+            r"a dense fit takes \S+ GiB, but 9.54e-07 GiB are avai",
+        ),
+    ],
+)
+def test_a_warning_says_why_sparse_rows_stay_sparse(bound, value, reason, monkeypatch):
+    X, y, _ = sparse_problem()
+    monkeypatch.setattr(f"pcsda.validation.{bound}", value)
+    with pytest.warns(UserWarning, match=f"{reason}.*; solver='lsqr' leaves no rows out"):
+        PCSDA(3, random_state=0).fit(sparse.csr_array(X), y)
+    PCSDA(3, random_state=0, solver="lsqr").fit(sparse.csr_array(X), y)  # asked for: no warning
+
+
+def test_ordinary_texts_are_fitted_as_dense_rows():
+    """Texts of 70 MB as dense rows lost their left-out rows, and with them the counts."""
+    X = sparse.random(1000, 9000, 0.004, format="csr", random_state=0)
+    model = PCSDA(2, random_state=0).fit(X, np.arange(1000) % 5 == 0)
+    assert hasattr(model, "loo_scores_")
+
+
+@pytest.mark.parametrize(
+    "fit",
+    [
+        lambda X, y: PCSDA(3, contamination=0.1, random_state=0).fit(X, y),
+        lambda X, y: PCSDA(3, random_state=0).partial_fit(X, y),
+        lambda X, y: CSDA(2, random_state=0).fit(X, y),
+        lambda X, y: CSDA(2, random_state=0).partial_fit(X, y),
+    ],
+    ids=["contamination", "partial_fit", "CSDA", "CSDA.partial_fit"],
+)
+def test_small_sparse_rows_are_taken_everywhere(fit):
+    X, y, _ = sparse_problem()
+    expected = fit(X, y).decision_function(X)
+    assert_array_equal(fit(sparse.csr_array(X), y).decision_function(X), expected)
 
 
 def test_duplicate_sparse_entries_are_summed():

@@ -428,6 +428,15 @@ def test_modelling_strangers_beats_modelling_the_other_labels(
     assert found[0] > found[1] + gain
 
 
+def test_in_few_columns_large_labels_keep_strangers_out():
+    """Clusters took strangers for the label that they resemble most."""
+    X, y = people(32, 90, width=6, within=0.25)
+    known, train = y < 12, np.arange(len(y)) % 90 < 60
+    clusters = PCSDA(n_subclasses=20, random_state=0)
+    found = [named_correctly(one, X, y, known, train) for one in (LINEAR, clusters)]
+    assert found[0] > found[1] + 0.2
+
+
 def test_labels_of_one_row_have_the_spread_of_those_with_more(monkeypatch):
     # Rows vary most where labels do not differ, which no assumption could guess.
     X, y = people(90, 6, width=30, within=0.6)
@@ -446,6 +455,28 @@ def test_labels_of_one_row_have_the_spread_of_those_with_more(monkeypatch):
     (named, loss), (assumed, loss_assumed) = found
     assert named > assumed + 0.1
     assert loss < loss_assumed - 0.1
+
+
+@pytest.mark.each_value
+@pytest.mark.parametrize("n_rows", [1, 5])
+@CASES
+def test_noise_is_hardly_ever_named(template, width, n_rows):
+    """On every axis, a stranger's distribution is wider than that of any label."""
+    X, y = people(60, n_rows, width)
+    rng = np.random.default_rng(1)
+    noise = rng.standard_normal((200, width))
+    drawn = rng.integers(len(X), size=noise.shape)
+    kinds = {
+        "noise of the same scale": X.mean() + X.std() * noise,
+        "noise a hundred times larger": 100 * X.std() * noise,
+        "columns of different rows": np.take_along_axis(X, drawn, axis=0),
+        "columns in another order": rng.permuted(X, axis=1),
+        "equal values": np.linspace(X.min(), X.max(), 21)[:, None] * np.ones(width),
+        "rows a hundred times larger": 100 * X,
+    }
+    bank = VerifierBank(template).fit(X, y)
+    for kind, rows in kinds.items():
+        assert np.mean(bank.identify(rows, unknown=-1) >= 0) <= 0.03, kind
 
 
 def test_some_rows_drawn_for_single_rows_are_as_far_off_as_strangers():

@@ -1,20 +1,23 @@
 """Pipelines with their verifier's methods: each equals the last step on transformed rows."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
 from factories import make_rows
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.datasets import load_digits
-from sklearn.decomposition import PCA
+from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.exceptions import NotFittedError
+from sklearn.feature_selection import SelectKBest, VarianceThreshold
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import Pipeline
 from sklearn.pipeline import make_pipeline as plain_pipeline
-from sklearn.preprocessing import MinMaxScaler, StandardScaler
+from sklearn.preprocessing import MinMaxScaler, StandardScaler, TargetEncoder
 
 from pcsda import (
     CSDA,
@@ -279,3 +282,104 @@ def test_names_reach_the_model_through_the_steps_before_it():
     alone = clone(chain[-1]).fit(rows, digit == 3).name_rows(digit, X=rows)
     assert chain[-1].subclass_examples_ == alone.subclass_examples_
     assert "examples" in str(chain.explain(X[:1]))
+
+
+# --- steps that learn much from the rows ---------------------------------------------------------
+
+
+def noisy(n_rows, n_columns, share=0.3, seed=0):
+    """Draw labels that say nothing about the rows."""
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((n_rows, n_columns)), rng.random(n_rows) < share
+
+
+def test_columns_chosen_by_the_labels_keep_the_promised_rate():
+    """Of 2000 columns of noise, 20 were chosen by the labels: 5 % promised, 10 to 20 % let in."""
+    rates = []
+    for seed in range(4):
+        rows, y = noisy(1200, 2000, seed=seed)
+        model = make_pipeline(SelectKBest(k=20), PCSDA(random_state=0)).fit(rows[:400], y[:400])
+        model.choose_threshold(max_false_alarms=0.05)
+        rates.append(model.accepts(rows[400:])[~y[400:]].mean())
+    assert np.mean(rates) < 0.065
+
+
+def documents(n_rows, words=3000, topics=12, length=40, seed=0):
+    """Draw word counts of unit length; documents of one topic are positive."""
+    rng = np.random.default_rng(seed)
+    common = 1 / (np.arange(words) + 5.0)
+    shares = np.tile(0.85 * common / common.sum(), (topics, 1))
+    for topic in range(topics):
+        shares[topic, 100 + 60 * topic : 160 + 60 * topic] += 0.15 / 60
+    kinds = rng.integers(0, topics, n_rows)
+    counts = np.array([rng.multinomial(length, shares[kind]) for kind in kinds], dtype=float)
+    return counts / np.linalg.norm(counts, axis=1, keepdims=True), kinds == 3
+
+
+def test_axes_of_wide_rows_keep_the_count():
+    """Left-out rows had shaped their own axes, so the count was a quarter of the truth."""
+    rows, y = documents(1600)
+    model = make_pipeline(TruncatedSVD(100, random_state=0), PCSDA(random_state=0))
+    found = model.fit(sparse.csr_array(rows[:600]), y[:600]).count(sparse.csr_array(rows[600:]))
+    truth = np.sum(y[600:])
+    assert found.count_low <= truth <= found.count_high
+    assert 0.6 * truth < found.count < 1.6 * truth
+
+
+def test_folds_of_the_whole_pipeline_replace_left_out_scores():
+    rows, y = noisy(200, 300)
+    weights, groups = np.where(np.arange(200) % 7, 1.0, 2.0), np.arange(200) // 2
+    model = make_pipeline(SelectKBest(k=5), PCSDA(random_state=0))
+    names = np.where(y, "weld", np.where(rows[:, 0] > 0, "bolt", "nut"))
+    model.set_params(pcsda__pos_label="weld")
+    model.fit(pd.DataFrame(rows), names, pcsda__sample_weight=weights, pcsda__groups=groups)
+    last = model[-1]
+    assert not hasattr(last, "loo_scores_")
+    scores, positive, weight = last.held_out_
+    assert_array_equal(positive, y)
+    assert_array_equal(weight, weights)
+    assert np.isfinite(scores).all()
+    assert abs(np.corrcoef(scores, y)[0, 1]) < 0.2
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        (StandardScaler(), PCA(4)),
+        (StandardScaler(), NystroemMap(60, random_state=0)),
+        (TargetEncoder(),),
+        (VarianceThreshold(),),
+    ],
+)
+def test_steps_that_learn_little_leave_rows_out_one_by_one(steps):
+    model = make_pipeline(*steps, PCSDA(random_state=0))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*learned")
+        assert hasattr(model.fit(np.round(X), Y)[-1], "loo_scores_")
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        VerifierBank(PCSDA(random_state=0)),
+        PCSDA(calibrate=False, random_state=0),
+        PCSDA(contamination=0.1, random_state=0),
+        PCSDACV(PCSDA(random_state=0), n_subclasses=[1, 2]),
+    ],
+    ids=lambda last: type(last).__name__,
+)
+def test_models_without_folds_warn_of_a_step_that_learned_much(last):
+    rows, y = noisy(120, 200)
+    says = (
+        "PCA learned 10 axes of 200 columns from 120 rows, and .* thresholds and counts may be "
+        r"wrong: give recalibrate\(X_new, y_new\)"
+    )
+    with pytest.warns(UserWarning, match=says) as caught:
+        make_pipeline(PCA(10), last).fit(rows, y)
+    assert sum("learned" in str(one.message) for one in caught) == 1
+
+
+def test_a_single_positive_cannot_be_scored_in_folds():
+    rows, _ = noisy(60, 10)
+    with pytest.warns(UserWarning, match="SelectKBest learned from the labels of the 60 rows"):
+        make_pipeline(SelectKBest(k=3), PCSDA(random_state=0)).fit(rows, np.arange(60) == 0)

@@ -9,9 +9,22 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from kernel_factories import labelled
+from sklearn.base import clone
 
-from pcsda import CSDA, PCSDA, KernelPCSDA, VerifierBank, load, save
-from pcsda.estimators import verifier
+from pcsda import (
+    CSDA,
+    PCSDA,
+    PCSDACV,
+    KernelCSDA,
+    KernelPCSDA,
+    MixtureVerifier,
+    MultilinearCSDA,
+    VerifierBank,
+    fit_blocks,
+    load,
+    save,
+)
+from pcsda.estimators import dual, training, verifier
 
 X, Y, GROUPS = labelled(sizes=[40, 35, 38, 30])
 NEW = labelled(sizes=[9, 8, 9, 8], seed=1)[0]
@@ -27,6 +40,11 @@ def bank(estimator=None):
 
 
 UPDATES = {
+    "fit": (begun, lambda model: model.fit(X[1::2], Y[1::2])),
+    "kernel fit": (
+        lambda: KernelPCSDA(random_state=0).fit(X[::2], Y[::2]),
+        lambda model: model.fit(X[1::3], Y[1::3]),
+    ),
     "partial_fit": (begun, lambda model: model.partial_fit(X[1::2], Y[1::2])),
     "CSDA": (lambda: begun(CSDA), lambda model: model.partial_fit(X[1::2], Y[1::2])),
     "recalibrate": (begun, lambda model: model.recalibrate(NEW, np.arange(len(NEW)) % 2)),
@@ -122,6 +140,65 @@ def test_a_failed_update_leaves_the_model_unchanged(monkeypatch):
     np.testing.assert_array_equal(model.log_likelihood_ratio(NEW), expected)
     monkeypatch.undo()
     assert 3 in model.enroll(X[GROUPS == 3], 3).models_
+
+
+REFUSED = {
+    "PCSDA": (PCSDA(random_state=0), {"n_subclasses": 5000}),
+    "CSDA": (CSDA(2, random_state=0), {"n_components": 5000}),
+    "KernelPCSDA": (KernelPCSDA(random_state=0), {"n_subclasses": 5000}),
+    "KernelCSDA": (KernelCSDA(n_components=2, random_state=0), {"n_components": 5000}),
+    "PCSDACV": (PCSDACV(PCSDA(random_state=0)), {"n_components": [5000]}),
+    "MixtureVerifier": (MixtureVerifier(PCSDA(random_state=0), n_modes=2), {"n_modes": 5000}),
+    "MultilinearCSDA": (MultilinearCSDA((1, 2), shape=(1, 5)), {"n_components": (1, 5000)}),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_a_refused_fit_leaves_the_model_unchanged(kind):
+    """The classes of the refused labels stayed, and with kernels the refused rows."""
+    template, impossible = REFUSED[kind]
+    model = clone(template).fit(X, Y)
+    model.set_params(**impossible)
+    before, expected = dict(vars(model)), model.predict_proba(NEW)
+    with pytest.raises(ValueError, match="5000"):
+        model.fit(X[::-1] + 1, np.where(Y, "weld", "rest"))
+    assert vars(model).keys() == before.keys()
+    assert all(value is before[name] for name, value in vars(model).items())
+    np.testing.assert_array_equal(model.predict_proba(NEW), expected)
+
+
+def test_a_refused_fit_of_a_bank_leaves_its_labels():
+    model = bank().set_params(estimator__n_components=500)
+    expected = bank().predict(NEW)
+    with pytest.raises(ValueError, match="n_components=500"):
+        model.fit(X, np.array(["anna", "bert", "carl", "dora"])[GROUPS])
+    np.testing.assert_array_equal(model.predict(NEW), expected)
+
+
+@pytest.mark.parametrize("kind", [PCSDA, KernelPCSDA])
+def test_an_interrupted_fit_leaves_the_model_unchanged(monkeypatch, kind):
+    model = kind(random_state=0).fit(X, Y)
+    expected = model.predict_proba(NEW)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(training if kind is PCSDA else dual, "keep_training", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X[::2] + 1, ~Y[::2].astype(bool))
+    np.testing.assert_array_equal(model.predict_proba(NEW), expected)
+
+
+@pytest.mark.parametrize("n_components", [4, 5000])
+def test_a_refused_fit_in_blocks_leaves_the_model_unchanged(n_components):
+    model = PCSDA(3, random_state=0).fit(X, Y)
+    before = dict(vars(model))
+    model.set_params(n_components=n_components)
+    with pytest.raises(ValueError, match=f"n_components={n_components}"):
+        fit_blocks(model, X[::2], y=Y[::2])
+    del before["n_components"], model.n_components
+    assert vars(model).keys() == before.keys()
+    assert all(value is before[name] for name, value in vars(model).items())
 
 
 def test_updates_wait_for_each_other():

@@ -17,6 +17,7 @@ from sklearn.utils.validation import validate_data
 
 from .core.linalg import Array, Floats, Ints, Mask
 from .core.warning import number_of, warn
+from .memory import available_memory
 
 
 class SparseLike(Protocol):
@@ -30,9 +31,11 @@ class SparseLike(Protocol):
         """Convert to compressed sparse rows."""
 
 
-# Sparse rows are made dense if the dense array takes at most this many bytes. This costs little,
-# and a fit can leave single rows out only if they are dense.
-SMALL_DENSE = 2**26
+# Sparse rows are made dense within these bounds, because a fit can leave single rows out only if
+# they are dense. The first is the size of the dense array in bytes, the second the number of
+# multiplications for its inner products or its scatter, whichever is smaller: up to about a minute
+# on one core. A fit takes DENSE_PEAK times the memory of the array in float64.
+LARGE_DENSE, DENSE_WORK, DENSE_PEAK = 2**31, 10**12, 4
 # Rows as users pass them: arrays, lists, data frames and sparse matrices.
 MatrixLike: TypeAlias = ArrayLike | SparseLike
 # What scikit-learn accepts as random_state.
@@ -452,9 +455,36 @@ def ready_rows(model: BaseEstimator, X: object) -> Floats | None:
 
 
 def dense_if_small(X: Any) -> Any:
-    """Return sparse rows as a dense array if that array is small; return other rows unchanged."""
-    small = sparse.issparse(X) and X.shape[0] * X.shape[1] * X.dtype.itemsize <= SMALL_DENSE
-    return X.toarray() if small else X
+    """Return sparse rows as a dense array, unless that takes too much memory or too long to fit."""
+    return X.toarray() if sparse.issparse(X) and _why_sparse(X) is None else X
+
+
+def _why_sparse(X: Any) -> str | None:
+    """Return why sparse rows stay sparse, naming value and bound, or None if they may be dense."""
+    n_rows, width = X.shape
+    size = n_rows * width * X.dtype.itemsize
+    if size > LARGE_DENSE:
+        return f"{size / 2**30:.3g} GiB as a dense array exceed {LARGE_DENSE / 2**30:.3g} GiB"
+    if (work := n_rows * width * min(n_rows, width)) > DENSE_WORK:
+        return f"{work:.2g} multiplications for a dense array exceed {DENSE_WORK:.0e}"
+    peak = DENSE_PEAK * 8 * n_rows * width
+    if peak > (available := available_memory()):
+        return (
+            f"a dense fit takes {peak / 2**30:.3g} GiB, but {available / 2**30:.3g} GiB are "
+            "available"
+        )
+    return None
+
+
+def warn_of_sparse(X: Any) -> None:
+    """Warn that rows which stay sparse are fitted without leaving rows out."""
+    if sparse.issparse(X):
+        warn(
+            f"X of shape {X.shape} stays sparse, because {_why_sparse(X)}; solver='lsqr' leaves no "
+            "rows out, so covariances come from the training rows, and the model ranks and counts "
+            "less well than a dense fit. Use X.toarray() if it fits in memory, float32 or fewer "
+            "columns, or set solver='lsqr' if this is what you want"
+        )
 
 
 def refuse_sparse(X: Any, setting: str, remedy: str) -> None:

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import beta, norm
 
 from pcsda import Threshold
-from pcsda.core.threshold import Tail, check_criterion, choose_threshold, interval
+from pcsda.core.threshold import SPARED, Tail, check_criterion, choose_threshold, interval
 from pcsda.metrics import bayes_threshold
 
 
@@ -116,6 +116,31 @@ def test_realised_misses_are_near_the_target():
         for seed in range(100)
     ]
     assert 0.08 < np.median(realised) < 0.12
+
+
+@pytest.mark.parametrize("centre", [-80.0, -70.0, -30.0, 50.0])
+def test_a_threshold_in_a_gap_below_zero_rises_as_far_as_the_positives_allow(centre):
+    rng = np.random.default_rng(0)
+    scores = np.append(rng.normal(-80, 3, 2000), rng.normal(centre, 3, 2000))
+    positive = np.arange(4000) >= 2000
+    plain = choose_threshold(scores, positive, max_false_alarms=0.01)
+    found = choose_threshold(scores, positive, max_false_alarms=0.01, up_to_zero=True)
+    assert plain.value < -70
+    if centre > 0:
+        assert found.value == 0
+    elif plain.misses > SPARED:
+        assert found == plain
+    else:
+        assert plain.value < found.value < 0
+        assert plain.misses < found.misses == pytest.approx(SPARED)
+    assert found.false_alarms <= plain.false_alarms
+
+
+def test_a_threshold_above_zero_stays():
+    scores, positive = gaussian_trials(2000, 2000, 0)
+    plain = choose_threshold(scores, positive, max_false_alarms=0.01)
+    assert plain.value > 0
+    assert choose_threshold(scores, positive, max_false_alarms=0.01, up_to_zero=True) == plain
 
 
 def test_misses_mirror_false_alarms():

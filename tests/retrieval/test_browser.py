@@ -113,6 +113,50 @@ def test_a_person_searches_with_the_keyboard(visit, served):
     assert NASTY in page.locator(".card").first.inner_text()  # as text
 
 
+def test_each_answer_is_counted_at_once(visit, served):
+    """The numbers used to wait for the next screen, as if the answers had been lost."""
+    page = visit(served)
+    page.keyboard.press("y")
+    page.keyboard.press("n")
+    until(page, "sending.then(() => true)")
+    assert page.inner_text("#found") == "4"
+    assert page.inner_text("#shown").splitlines() == ["5", "of 400"]
+
+
+def test_an_ended_search_is_named(visit, served):
+    page = visit(served)
+    served.stop()
+    page.keyboard.press("y")
+    until(page, "message.classList.contains('wrong')")
+    assert "The search does not answer. If it has ended, start it" in page.inner_text("#message")
+    assert page.locator(".card[data-value]").count() == 0
+
+
+@pytest.fixture
+def texts():
+    words = ["a long text that the card cuts " * 40] * len(X)
+    session = SearchSession(X)
+    session.label(3, True)
+    served = Served(session, Media("text", words))
+    yield served
+    served.stop()
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_the_selected_card_can_be_read(visit, texts, width):
+    """Its text was cut, the bar with the buttons hid its end, and the mark hid its words."""
+    page = visit(texts, viewport={"width": width, "height": 900})
+    cut = "cards.map(c => c.node.firstChild).map(p => p.scrollHeight > p.clientHeight)"
+    assert page.evaluate(cut) == [False] + [True] * 23
+    for _ in range(7):
+        page.keyboard.press("ArrowRight")
+    hidden = "cards[at].node.getBoundingClientRect().bottom > actions.getBoundingClientRect().top"
+    assert not page.evaluate(f"(() => {{ const actions = byId('actions'); return {hidden}; }})()")
+    page.keyboard.press("y")
+    mark = "parseFloat(getComputedStyle(cards[7].node, '::after').top)"
+    assert page.evaluate(f"{mark} > cards[7].node.firstChild.offsetTop + 100")
+
+
 def test_keys_work_as_soon_as_rows_are_shown(visit, served, monkeypatch):
     page = visit(served)
     before, wait = shown(page), threading.Event()
@@ -227,6 +271,14 @@ def test_sounds_have_a_player_and_a_spectrogram(visit, tmp_path):
             " const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
             " return c.width === 120 && new Set(d).size > 10; })()",
         )
+        assert "p plays it" in page.inner_text("#message")
+        players = "[...document.querySelectorAll('audio')].map(player => !player.paused)"
+        page.keyboard.press("p")
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("p")
+        assert page.evaluate(players)[:3] == [False, True, False]
+        page.keyboard.press("p")
+        assert not any(page.evaluate(players))
     finally:
         served.stop()
 

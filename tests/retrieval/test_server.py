@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import re
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from pcsda import SearchSession
 from pcsda.retrieval import guard, media
 from pcsda.retrieval.media import Media, media_of
 from pcsda.retrieval.store import StoreError
-from pcsda.retrieval.summary import labels_csv, render
+from pcsda.retrieval.summary import curve_svg, labels_csv, render, state_of
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
 NASTY = "</script><script>alert(1)</script>\"'&.png"
@@ -73,7 +74,9 @@ def test_a_person_can_search(served):
     cards = json.loads(body)["cards"]
     assert len(cards) == 5
     answer = json.dumps({"place": cards[0]["place"], "value": "no", "who": "me"})
-    assert served.ask("label", "POST", answer)[0] == 200
+    status, body, _ = served.ask("label", "POST", answer)
+    assert status == 200
+    assert json.loads(body) == {"stored": True, "found": 3, "shown": before + 1}
     assert served.session.labels()[cards[0]["id"]] is False
     status, body, _ = served.ask("undo", "POST", '{"who": "me"}')
     assert status == 200
@@ -276,6 +279,42 @@ def test_a_summary_is_escaped_and_complete(folder):
     assert "the file is missing" in text
     assert "is not a picture" in text
     assert "0 found" in render(SearchSession(X[:60]), Media())
+
+
+def test_a_summary_gives_the_interval_of_the_misses():
+    """After two examples it said that 100 % are missed, as if that were known."""
+    session = SearchSession(X)
+    session.label(np.flatnonzero(y == 3)[:2], True)
+    words = r"misses [\d.]+ % of the finds when left out \([\d.]+ to [\d.]+ %\)"
+    assert re.search(words, render(session, Media()))
+
+
+def test_error_rates_are_written_without_exponents():
+    """The report said that 1e+02 % of the class are missed."""
+    rows = np.random.default_rng(0).normal(size=(300, 12))
+    rows[:30] += 3
+    session = SearchSession(rows)
+    session.label([0, 1], True)
+    assert "misses 100 % of the finds when left out (22 to 100 %)" in render(session, Media())
+
+
+def test_a_note_on_the_page_is_a_sentence():
+    session = SearchSession(X)
+    session.label(3, True)
+    note = state_of(session)["note"]
+    assert note.startswith("There are no left-out examples")
+    assert note.endswith(".")
+
+
+def test_the_curve_of_finds_starts_at_zero():
+    """After one answer it had one point and was not drawn."""
+    assert 'points="0.0,200.0 600.0,0.0"' in curve_svg([1], 1)
+
+
+def test_fractions_on_a_card_have_six_digits():
+    columns = {"size": [0.1 + 0.2], "day": [20240101.0], "low": np.float32([1 / 3]), "n": [7]}
+    facts = Media("row", columns=columns).card(0)["facts"]
+    assert facts == {"size": "0.3", "day": "20240101.0", "low": "0.333333", "n": "7"}
 
 
 def test_cells_that_a_spreadsheet_would_run_are_quoted():

@@ -1,10 +1,12 @@
 """The search session: what it finds, what it promises, and what it does with bad input."""
 
+import copy
 import pickle
 import re
 import threading
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import sparse
 from sklearn.datasets import load_digits
@@ -16,6 +18,7 @@ from sklearn.preprocessing import StandardScaler
 import pcsda
 from pcsda import PCSDA, KernelPCSDA, SearchSession
 from pcsda.estimators.ratios import quick_scores_of, scores_of
+from pcsda.retrieval.gallery import Gallery
 from pcsda.retrieval.store import StoreError
 
 X, y = load_digits(return_X_y=True)
@@ -303,11 +306,41 @@ def test_an_example_that_is_not_finite_is_named(gaps):
         (X[:3], ["a", "b"], "ids has 2 entries but the gallery has 3 rows"),
         (X[:2], [(1, 2), (3, 4)], r"the id of row 0 is \(1, 2\); ids must be text or numbers"),
         (X[:2], [True, False], "the id of row 0 is True; ids must be text or numbers"),
+        (Gallery(X[:2]), ["a", "b"], "this gallery already has ids; leave ids out"),
+        (np.ma.masked_greater(X, 15), None, "has masked values, and masks would be ignored; fill"),
+        (
+            pd.DataFrame({"size": [1.0, 2.0], "name": ["x", "y"]}),
+            None,
+            "the column 'name' of the gallery has the type .* and must hold numbers; leave it out",
+        ),
     ],
 )
 def test_a_gallery_that_cannot_be_searched_is_refused(gallery, ids, message):
     with pytest.raises(ValueError, match=message):
         SearchSession(gallery, ids)
+
+
+def test_nullable_numbers_and_booleans_of_a_data_frame_are_numbers():
+    """pandas makes an array of objects of such a frame, which was refused."""
+    frame = pd.DataFrame(X).astype("Float64")
+    frame[0] = X[:, 0] > 0
+    frame.iloc[5, 2] = pd.NA
+    rows = X.copy()
+    rows[:, 0], rows[5, 2] = X[:, 0] > 0, np.nan
+    orders = []
+    for gallery in (frame, rows):
+        with pytest.warns(UserWarning, match="1 of 900 rows have missing"):
+            session = SearchSession(gallery)
+        session.label([3, 13], True)
+        orders.append(session.ranking())
+    assert orders[0] == orders[1]
+
+
+def test_numpy_scalars_in_a_list_are_ids():
+    session = SearchSession(X[:3], [np.int64(7), np.str_("a"), np.float64(0.5)])
+    assert [type(name) for name in session.gallery.ids] == [int, str, float]
+    session.label([np.int64(7)], True)
+    assert session.labels() == {7: True}
 
 
 def test_an_unknown_id_is_named_and_the_other_labels_are_kept():
@@ -399,10 +432,62 @@ def test_a_session_is_shown_with_its_size_and_progress():
     assert repr(session) == "<SearchSession: 900 rows, 64 columns; its store cannot be read>"
 
 
-@pytest.mark.parametrize("value", ["maybe", 2, 0.5])
+@pytest.mark.parametrize("value", ["maybe", 2, 0.5, pd.NA, float("nan")])
 def test_invalid_answers_are_refused(value):
     with pytest.raises(ValueError, match="is not an answer; use True, False or None, or 'yes'"):
         SearchSession(X).label(1, value)
+
+
+@pytest.mark.parametrize("n", [0, 1.5, "5", None, np.nan, np.inf, [3], True])
+def test_the_number_of_suggestions_is_a_whole_number(n):
+    with pytest.raises(ValueError, match=re.escape(f"n={n!r} must be a whole number of at least")):
+        SearchSession(X).suggest(n)
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, None, "0", True])
+def test_a_wrong_seed_is_refused_before_the_store_keeps_it(tmp_path, seed):
+    """A negative seed stayed in the store, which no session could open after that."""
+    path = tmp_path / "labels.db"
+    message = re.escape(f"random_state={seed!r} must be a whole number of at least 0")
+    with pytest.raises(ValueError, match=message):
+        SearchSession(X, store=path, random_state=seed)
+    assert not path.exists()
+    SearchSession(X, store=path, random_state=np.int64(3)).label(3, True)
+
+
+def test_a_session_cannot_be_copied():
+    session = SearchSession(X)
+    for duplicate in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match=r"cannot be copied or pickled; save\(path\) writes"):
+            duplicate(session)
+
+
+def test_a_closed_session_says_so():
+    session = SearchSession(X)
+    session.close()
+    with pytest.raises(StoreError, match=r"the session is closed .* open it again\."):
+        session.label(1, True)
+
+
+def test_a_verifier_without_left_out_ratios_is_named():
+    """Both messages asked for a second example, although three had been given."""
+    session = SearchSession(X, estimator=pcsda.CSDA())
+    session.label([3, 13, 23], True)
+    message = "CSDA keeps no left-out ratio for each row"
+    assert session.remaining().note.startswith(message)
+    with pytest.raises(ValueError, match="choose a threshold from; use an estimator that does"):
+        session.choose_threshold(max_false_alarms=0.01)
+    with pytest.raises(TypeError, match=r"must be a verifier, such as PCSDA\(\), or a pipeline"):
+        SearchSession(X, estimator=PCSDA)
+    with pytest.raises(ValueError, match="carry_over='no' must be True or False"):
+        SearchSession(X, carry_over="no")
+
+
+def test_a_tiny_gallery_does_not_warn_of_weights_the_user_did_not_give(recwarn):
+    session = SearchSession(X[:2])
+    session.label(0, True)
+    assert session.suggest(3) == [1]
+    assert not list(recwarn)
 
 
 def test_bad_arguments_are_named():
@@ -544,7 +629,7 @@ def test_another_gallery_is_refused_or_carried_over(tmp_path):
     session.label([3, 899], True)
     with pytest.raises(StoreError, match=r"another gallery \(shape \(900, 64\); this one has \(8"):
         SearchSession(X[:800], store=path)
-    with pytest.raises(StoreError, match=r"the same shape .* but other rows or ids"):
+    with pytest.raises(StoreError, match="the same shape, but other rows, ids or type"):
         SearchSession(X + 1, store=path)
     smaller = SearchSession(X[:800], store=path, carry_over=True)
     assert smaller.labels() == {3: True}

@@ -120,7 +120,7 @@ def test_a_damaged_store_is_refused_and_unchanged(tmp_path, part):
 def test_a_missing_folder_and_a_folder_as_store_are_refused(tmp_path):
     with pytest.raises(StoreError, match=r"there is no folder .*none; create it first"):
         Store(tmp_path / "none" / "s.db")
-    with pytest.raises(StoreError, match="cannot be read or written"):
+    with pytest.raises(StoreError, match="is a folder; give the name of a file for the labels"):
         Store(tmp_path)
 
 

@@ -40,6 +40,7 @@ from ..estimators.steps import (
     sign_of,
 )
 from ..estimators.stream import CALIBRATION_ROWS, fit_left_out, fit_scatter, forget_stream
+from ..estimators.threads import twin_of
 from ..estimators.training import keep_linear
 from ..partition import find_centroids, settle_count, warn_of_empty
 from ..unwrap import steps
@@ -131,10 +132,11 @@ def fit_over(
     most = sys.maxsize if calibration_rows is None else calibration_rows
     rest = validation.names_rest(known, model.pos_label)
     intake = Intake(known, index, look.given, rest=rest)
-    fit = _Fit(model, runner, intake, sample_rows, most)
+    fit = _Fit(twin_of(model), runner, intake, sample_rows, most)
     if runner.once:
         fit.check_once(bool(chain))
     fit.run(tuple(chain))
+    model.__dict__ = fit.model.__dict__
     return estimator
 
 

@@ -19,8 +19,10 @@ from .warning import warn
 
 # If a larger share of a class's distinct rows has copies, left-out scores are not trusted.
 MANY_COPIES = 0.1
-# If fewer distinct rows than this have copies, they are taken for categories, not repeated samples.
+# If fewer distinct rows than this have copies, they are taken for categories, not repeated samples,
+# unless they are most of the positives and single columns tell all distinct rows apart.
 KINDS = 5
+POSITIVES = "positive rows"
 # If columns take few values, some rows are equal by chance, and more are equal in half of the
 # columns. If half of the columns still distinguish this share of the distinct rows, the copies are
 # not due to chance.
@@ -40,7 +42,7 @@ def warn_of_copies(X: Any, positive: Mask | None = None) -> None:
     """
     parts: dict[str, Any] = {"rows": slice(None)}
     if positive is not None:
-        parts = {"positive rows": positive, "negative rows": ~positive}
+        parts = {POSITIVES: positive, "negative rows": ~positive}
     for name, (copied, different) in count_copied(X, parts).items():
         warn(
             f"{copied} of the {different} different {name} of X {SAID}. If a copy is the same "
@@ -79,8 +81,22 @@ def count_copied(X: Any, parts: dict[str, Any]) -> dict[str, tuple[int, int]]:
         each = np.stack([np.ones_like(half), half, 1 - half], axis=1) * weights[:, None]
         values = X @ (each / _scales(X)[:, None])
     different, *halves = (_count(column)[1] for column in values.T)
-    natural = max(halves) < AS_MANY * different
-    return {} if natural else _with_many(values[:, 0], parts)
+    if max(halves) < AS_MANY * different:
+        return {}
+    many, measured = _with_many(values[:, 0], parts, least=1), _tell_apart(X, different)
+    return {
+        name: (copied, own)
+        for name, (copied, own) in many.items()
+        if copied >= KINDS or (name == POSITIVES and 2 * copied > own > 1 and measured)
+    }
+
+
+def _tell_apart(X: Any, different: int) -> bool:
+    """Return whether a few single columns each tell all distinct rows apart, as measurements do."""
+    if sparse.issparse(X) or different < KINDS:
+        return False
+    middle = max((X.shape[1] - A_FEW) // 2, 0)
+    return all(_count(column)[1] == different for column in X[:, middle : middle + A_FEW].T)
 
 
 def _differ_in_a_few(X: Any, weights: Array, parts: dict[str, Any]) -> bool:

@@ -40,7 +40,6 @@ from .student import (
     log_volume,
     shared_mean_log_likelihood,
     sum_by,
-    whitening,
 )
 
 # Ridge on the covariance behind Fisher's axis, relative to the criterion's denominator: for n
@@ -160,11 +159,17 @@ class Mixture:
         return self
 
     @cached_property
+    def factors(self) -> tuple[Array, Array]:
+        """Lower Cholesky factors of the positive and negative covariances."""
+        return linalg.cholesky(self.positive), linalg.cholesky(self.negative)
+
+    @cached_property
     def white(self) -> tuple[Array, Array]:
         """Whitening matrices of the positive and negative covariances."""
-        return whitening(self.positive), whitening(self.negative)
+        positive, negative = self.factors
+        return linalg.triangular_inverse(positive), linalg.triangular_inverse(negative)
 
-    @property
+    @cached_property
     def middle(self) -> tuple[Array, Array]:
         """Weighted mean of the centres, and the weighted deviations of the centres from that mean.
 
@@ -283,8 +288,12 @@ class Mixture:
         Each negative is left out of the covariance and of its subclass mean.
         """
         scored, squares = left_density.left_out_squares(self.spreads[1], self.centres, left)
-        found = replace(self, tail=fit_tail(squares, len(self.positive), left.mass[scored]))
-        found.__dict__["white"] = self.white  # tails do not change covariances
+        return self._with_tail(fit_tail(squares, len(self.positive), left.mass[scored]))
+
+    def _with_tail(self, tail: float) -> Self:
+        """Return the density with another tail and the same cached values, which need no tail."""
+        found = replace(self, tail=tail)
+        found.__dict__.update(vars(self) | vars(found))
         return found
 
     def margin(self, axes: Sequence[int]) -> Self:
@@ -501,9 +510,9 @@ class Blend:
         The cloud's centre and variance come from all negatives and stay fixed when a negative is
         left out: removing the squared deviation of a distant row could make the variance negative.
         """
-        cloud, on_axis = self.cloud, (left.coordinates @ self.axis)[:, None]
+        base, cloud, on_axis = self.base, self.cloud, (left.coordinates @ self.axis)[:, None]
         positive, negative = cloud.spreads
-        rest = left_density.remaining_positives(self.base.spreads[0], left)
+        rest = left_density.remaining_positives(base.spreads[0], left)
         if rest is not None and self.has_axis:
             ratio = positive.log_density(on_axis) - negative.log_density(on_axis - cloud.centres)
             ratio[rest.rows] = self._cloud_without(rest, left, counts)
@@ -512,7 +521,9 @@ class Blend:
             about = left_density.about_all(moved).coordinates
             ratio = left_density.log_inside(positive, moved)
             ratio -= negative.log_density(about - cloud.centres)
-        return np.concatenate([self.base.left_out_views(left, counts), ratio[None]])
+        centres = base.centres, base.log_weights
+        mixture = left_density.log_ratio(*base.spreads, *centres, left, counts, rest)
+        return np.stack([mixture, ratio])
 
     def _cloud_without(self, rest: Remaining, left: LeftOut, counts: Array) -> Array:
         """Return the cloud's log ratios of left-out rows, on a Fisher axis found without them.
@@ -523,19 +534,19 @@ class Blend:
         """
         base, share = self.base, counts[0] / counts.sum()
         centre, spread = base.middle
-        stacked = np.vstack([linalg.cholesky(base.negative).T, spread])
-        cloud = np.asarray(np.linalg.qr(stacked, mode="r"), dtype=np.float64).T
-        turn = linalg.lower_solve(cloud, linalg.cholesky(base.positive))
+        positive, negative = base.factors
+        cloud = np.asarray(np.linalg.qr(np.vstack([negative.T, spread]), mode="r")).T
+        back = linalg.triangular_inverse(cloud)
+        turn = back @ positive
         inner = turn @ rest.covariances @ turn.T
-        toward = linalg.lower_solve(cloud, centre) + rest.moves @ turn.T
-        back = linalg.lower_solve(cloud, np.eye(len(centre)))
+        toward = back @ centre + rest.moves @ turn.T
         pooled = share * inner + (1 - share) * np.eye(len(centre))
         pooled += _axis_ridge(counts) * back @ back.T
         axis = np.linalg.solve(pooled, toward[:, :, None])[:, :, 0]
         outside = np.einsum("bi,bi->b", axis, axis)
         inside = np.einsum("bi,bij,bj->b", axis, inner, axis)
         inside = np.maximum(inside, SMALLEST_GAP * outside)
-        z = linalg.lower_solve(cloud, left.coordinates[rest.rows].T).T
+        z = left.coordinates[rest.rows] @ back.T
         along = np.einsum("ij,ij->i", z, axis[rest.block])
         apart = along - np.einsum("bi,bi->b", toward, axis)[rest.block]
         far = energy(apart**2 / outside[rest.block], 1, self.tail)
@@ -548,7 +559,9 @@ class Blend:
         """Return the density with the tails of mixture and cloud fitted to left-out negatives."""
         negative = np.flatnonzero((left.groups > 0) & left.scored)
         tail = fit_tail(self.cloud_squares(left)[negative], 1, left.mass[negative])
-        return replace(self, base=self.base.with_tails(left), tail=tail)
+        found = replace(self, base=self.base.with_tails(left), tail=tail)
+        found.__dict__["cloud"] = self.cloud._with_tail(tail)
+        return found
 
     def cloud_squares(self, left: LeftOut) -> Array:
         """Return the squared Mahalanobis distances of left-out rows from the cloud's centre."""

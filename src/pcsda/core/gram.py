@@ -213,12 +213,16 @@ class GramFactor:
         centres = (weighted / self.ridge - contrast) / scale[:, None]
         # The factor's rounding error acts as an extra feature; only the ridge keeps it small.
         noise = EPSILON * self.trace / self.ridge * (1 / counts[1:] + 1 / counts[0]).max()
-        # About the origin of feature space, V A_T V' = (I - eps R) on weighted rows, where
-        # R = (Kx + eps I)^-1; the weights are divided out.
-        with_means = (unit - self.ridge * solved) / np.outer(root, scale)
+
+        def block(members: Ints) -> tuple[Array, Array]:
+            # About the origin of feature space, V A_T V' = (I - eps R) on weighted rows, where
+            # R = (Kx + eps I)^-1; the weights are divided out.
+            with_means = (unit[members] - self.ridge * solved[members]) / scale
+            return self._among(members, root), with_means / root[members][..., None]
+
         directions = root[:, None] * alpha  # coefficients of the rows
         if self.rows is not None:
-            directions = self.rows.middle.T @ directions
+            directions = (directions.T @ self.rows.middle).T  # faster than middle.T @ directions
         return Solution(
             gram=(gram + gram.T) / 2,
             centres=centres - centres[0],
@@ -227,7 +231,7 @@ class GramFactor:
             origin=centres[0],
             noise=float(noise),
             overlap=(np.eye(len(counts)) - self.ridge * inner) / np.outer(scale, scale),
-            block=lambda members: (self._among(members, root), with_means[members]),
+            block=block,
             leverages=lambda: self._leverages(
                 linalg.lower_solve(inner_factor, solved.T), groups, counts
             ),

@@ -46,7 +46,12 @@ def kmeans(
     """Cluster centred rows by one run of k-means; return None if a cluster loses all its rows."""
     norms = np.einsum("ij,ij->i", rows, rows)
     mass = np.ones(len(rows)) if weights is None else weights
-    chosen = seeds(lambda places: rows[places] @ rows.T, norms, count, rng, mass)
+
+    def products(places: Ints) -> Array:
+        # BLAS copies all rows for a product with a few rows, but not for a product with one row.
+        return np.stack([rows @ row for row in rows[places]])
+
+    chosen = seeds(products, norms, count, rng, mass)
     return lloyd(rows, rows[chosen], weights)
 
 
@@ -63,7 +68,14 @@ def seeds(
     array. `norms` holds the squared lengths of all rows, and `mass` their weights. At least `count`
     rows must be distinct.
     """
-    n_rows, trials = len(norms), 2 + int(np.log(count))
+    trials = 2 + int(np.log(count))
+    draws = rng.uniform(size=1 + (count - 1) * trials)
+
+    def drawn(shares: Array, weight: Array) -> Ints:
+        """Return the rows at the given shares of the total weight."""
+        below = np.cumsum(weight)
+        found: Ints = below.searchsorted(shares * below[-1])
+        return found
 
     def distances(places: Ints) -> Array:
         found = products(places)
@@ -72,17 +84,14 @@ def seeds(
         found += norms[places, None]
         return np.maximum(found, 0, out=found)
 
-    chosen = [int(rng.choice(n_rows, p=mass / mass.sum()))]
-    closest = distances(np.array(chosen))[0]
-    potential = closest @ mass
-    for _ in range(1, count):
-        draws = rng.uniform(size=trials) * potential
-        tried = np.searchsorted(np.cumsum(mass * closest), draws)
-        np.minimum(tried, n_rows - 1, out=tried)  # rounding may go past the last row
-        distance = np.minimum(distances(tried), closest)
-        potentials = distance @ mass
-        best = int(potentials.argmin())
-        potential, closest = potentials[best], distance[best]
+    first = drawn(draws[:1], mass)
+    chosen, closest = [int(first[0])], distances(first)[0]
+    for shares in draws[1:].reshape(-1, trials):
+        tried = drawn(shares, mass * closest)
+        distance = distances(tried)
+        np.minimum(distance, closest, out=distance)
+        best = int((distance @ mass).argmin())
+        closest = distance[best]
         chosen.append(int(tried[best]))
     return chosen
 
@@ -163,20 +172,21 @@ def closest(rows: Array, centres: Array, half: Array, coarse: Coarse | None = No
         nearest: Ints = closeness.argmax(axis=1)
         return nearest
     with np.errstate(over="ignore", invalid="ignore"):
-        # One row per centre, so that comparisons run over vectors of rows.
-        near = centres.astype(np.float32) @ coarse.rows.T
+        # One row per centre, so that comparisons run over vectors of rows. BLAS multiplies faster
+        # the other way round.
+        near = np.ascontiguousarray((coarse.rows @ centres.astype(np.float32).T).T)
         near -= half.astype(np.float32)[:, None]
         reach = np.sqrt(np.einsum("ij,ij->i", centres, centres).max())
-        slack = coarse.lengths * reach + np.abs(half).max()
-        slack *= 2 * (rows.shape[1] + 8) * SINGLE.eps
+        largest = coarse.lengths * reach + np.abs(half).max()
+        slack = largest * (2 * (rows.shape[1] + 8) * SINGLE.eps)
         possible = near >= (near.max(axis=0) - slack - SINGLE.tiny).astype(np.float32)
     # For each row, the number of possible centres and the sum of their indices. If there is only
     # one, the sum is its index.
     numbers = np.stack([np.ones(len(centres)), np.arange(len(centres))]).astype(np.float32)
     rivals, only = numbers @ possible.astype(np.float32)
     labels: Ints = only.astype(np.intp)
-    sure = (rivals == 1) & np.isfinite(near).all(axis=0)  # an overflow hides the other centres
-    doubtful = np.flatnonzero(~sure)
+    # An overflow hides the other centres.
+    doubtful = np.flatnonzero((rivals != 1) | ~(largest < 0.5 * SINGLE.max))
     if len(doubtful):
         labels[doubtful] = closest(rows[doubtful], centres, half)
     return labels
@@ -258,12 +268,13 @@ def kernel_kmeans(
     labels, each = start, np.arange(len(rows))
     weight = np.ones(len(rows)) if weights is None else weights
     count = int(start.max()) + 1
+    of_each, mass = np.zeros(len(matrix), dtype=np.intp), np.zeros(len(matrix))
+    mass[rows] = weight  # other rows count as rows of the first cluster without weight
     sums = before = None
     for _ in range(max_iter):
         if sums is None:
-            members = np.zeros((len(matrix), count))
-            members[rows, labels] = weight
-            sums = (matrix @ members)[rows]
+            of_each[rows] = labels
+            sums = _sums(matrix, of_each, count, mass)[:, rows].T.copy()
         sizes = np.bincount(labels, weight, count)
         share = 1 / np.where(sizes > 0, sizes, 1.0)
         similar = sums * share
@@ -283,10 +294,8 @@ def kernel_kmeans(
                     return nearest, inertia
             before = lengths, similar
         if len(moved) <= MOST_MOVED * len(rows):
-            change = np.zeros((len(moved), count))
-            change[each[: len(moved)], nearest[moved]] = weight[moved]
-            change[each[: len(moved)], labels[moved]] = -weight[moved]
-            sums += (matrix[rows[moved]].T @ change)[rows]
+            part = matrix[rows[moved]], nearest[moved], count, weight[moved], labels[moved]
+            sums += _sums(*part)[:, rows].T
         else:
             sums = None
         labels = nearest

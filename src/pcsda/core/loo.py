@@ -13,7 +13,8 @@ its gap, where f_i depends on the weights of the row and of its group; see :func
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from threading import Lock
 from typing import Any
 
@@ -179,12 +180,12 @@ class LeftOut:
             height=height,
         )
 
-    @property
+    @cached_property
     def weight(self) -> Array:
         """Weight of each row; one if no weights were given."""
         return np.ones(len(self.groups)) if self.weights is None else self.weights
 
-    @property
+    @cached_property
     def mass(self) -> Array:
         """Total weight of the rows that each row represents."""
         return self.weight if self.stands_for is None else self.weight * self.stands_for
@@ -194,7 +195,7 @@ class LeftOut:
         """Same as `mass`, or None if each row represents only itself and no weights were given."""
         return None if self.weights is None and self.stands_for is None else self.mass
 
-    @property
+    @cached_property
     def scored(self) -> Mask:
         """Mask of rows with a usable score: known rows, and negatives alone in their subclass.
 
@@ -244,8 +245,9 @@ class LeftOut:
 
     def take(self, rows: slice | Ints) -> LeftOut:
         """Return a subset of the rows."""
+        parts = {field.name: getattr(self, field.name) for field in fields(self)}
         own: dict[str, Any] = {
-            name: part[rows] for name, part in vars(self).items() if isinstance(part, np.ndarray)
+            name: part[rows] for name, part in parts.items() if isinstance(part, np.ndarray)
         }
         return LeftOut(**own | {"rows": None})
 
@@ -451,9 +453,8 @@ class Leaver:
         """
         # No D x D sums are formed, so blocks can be small enough for the cache. They reuse memory,
         # because new pages would take as long as the product.
-        width = X.shape[1] + len(self.gram)
-        step = max(linalg.BLOCK_BYTES // (32 * width), 512)
-        step = min(step, among.stop - among.start)
+        step = linalg.cache_rows(X.shape[1] + len(self.gram))
+        step = min(max(step, 512), among.stop - among.start)
         buffers = [np.empty((step, X.shape[1]), inverse.dtype) for _, inverse, *_ in ways]
         for first in range(among.start, among.stop, step):
             part = slice(first, min(first + step, among.stop))

@@ -33,6 +33,8 @@ from .white import solution_of, updated_back
 BACKGROUND, GONE = -1, -2
 # Labels are projected in batches whose arrays hold about this many numbers.
 STEP_NUMBERS = 4_000_000
+# Results for the sample are copied once more than about this share of them is out of date.
+MOST_STALE = 1 / 8
 
 
 @dataclass(frozen=True)
@@ -40,29 +42,41 @@ class HeldSample:
     """Results for the sample that are kept when rows are added or removed.
 
     The sample consists of the rows that are left out for every label. Computing the results again
-    would take long for wide rows.
+    would take long for wide rows, and so would copying them. So rows that leave the sample stay
+    here until there are many.
 
     Attributes
     ----------
     numbers : array of shape (M,)
         Row numbers, ascending.
-    rows : array of shape (M, r)
+    places : array of shape (M,)
+        Position of each of these rows in `rows` and `norms`.
+    rows : array of shape (H, r)
         The rows minus the origin.
-    norms : array of shape (M,)
+    norms : array of shape (H,)
         Squared lengths of the whitened rows.
     """
 
     numbers: Ints
+    places: Ints
     rows: Array
     norms: Array
 
-    def known(self, sample: Ints) -> tuple[Ints, Mask]:
+    def find(self, sample: Ints) -> tuple[Ints, Mask]:
         """Look up the rows of a new sample among the held rows.
 
-        Returns the position of each row, and a mask of the rows that were found.
+        Returns the position of each row in `rows`, and a mask of the rows that were found.
         """
-        places = np.minimum(np.searchsorted(self.numbers, sample), len(self.numbers) - 1)
-        return places, self.numbers[places] == sample
+        near = np.minimum(np.searchsorted(self.numbers, sample), len(self.numbers) - 1)
+        return self.places[near], self.numbers[near] == sample
+
+    def kept(self, rows: Mask) -> HeldSample | None:
+        """Return the results after rows were removed; `rows` is a mask of those that stay."""
+        stay = rows[self.numbers]
+        if not stay.any():
+            return None
+        numbers = (np.cumsum(rows) - 1)[self.numbers[stay]]
+        return replace(self, numbers=numbers, places=self.places[stay])
 
 
 @dataclass(frozen=True)
@@ -163,7 +177,8 @@ class SharedRows:
             least = np.full(int(self.together.max()) + 1, np.inf)
             np.minimum.at(least, self.together[live], keys[live])
             keys = least[self.together]
-        order = live[np.lexsort((keys[live], self.clusters[live]))]
+        # Keys are below 1, so one sort orders by cluster and then by key.
+        order = live[np.argsort(self.clusters[live] + keys[live])]
         place = np.arange(len(order)) - np.repeat(
             np.cumsum(self.counts) - self.counts, self.counts.astype(np.intp)
         )
@@ -174,32 +189,50 @@ class SharedRows:
         return np.sort(chosen)
 
     @cached_property
-    def sample_rows(self) -> Array:
-        """The sample's rows minus the origin."""
-        if self.held is None:
-            return self.about(self.sample)
-        places, known = self.held.known(self.sample)
-        rows = self.held.rows[places]
-        rows[~known] = self.about(self.sample[~known])
-        return rows
+    def _stock(self) -> HeldSample:
+        """Results for all rows of the sample, or for all but a few that were added later."""
+        sample, held = self.sample, self.held
+        if held is None:
+            rows = self.about(sample)
+            return HeldSample(sample, np.arange(len(sample)), rows, self._lengths(rows))
+        places, known = held.find(sample)
+        if known.sum() * (1 + MOST_STALE) >= max(len(sample), len(held.rows)):
+            return held
+        rows, norms = held.rows[places], held.norms[places]
+        rows[~known] = self.about(sample[~known])
+        norms[~known] = self._lengths(rows[~known])
+        return HeldSample(sample, np.arange(len(sample)), rows, norms)
+
+    @cached_property
+    def _later(self) -> tuple[Ints, Mask, Array]:
+        """Where `_stock` has each row of the sample, whether it does, and the rows it lacks."""
+        places, known = self._stock.find(self.sample)
+        return places, known, self.about(self.sample[~known])
+
+    def _lengths(self, rows: Array) -> Array:
+        """Return the squared lengths of rows after whitening; `rows` are minus the origin."""
+        white = rows @ self.back
+        lengths: Array = np.einsum("ij,ij->i", white, white)
+        return lengths
+
+    def sample_products(self, directions: Array) -> Array:
+        """Return the inner products of the sample's rows, minus the origin, with columns."""
+        places, known, later = self._later
+        products: Array = (self._stock.rows @ directions)[places]
+        products[~known] = later @ directions
+        return products
 
     @cached_property
     def norms(self) -> Array:
         """Squared lengths of the sample's whitened rows."""
-        rows, known = self.sample_rows, np.zeros(len(self.sample), dtype=bool)
-        lengths = np.empty(len(rows))
-        if self.held is not None:
-            places, known = self.held.known(self.sample)
-            lengths = self.held.norms[places]
-        white = (rows if not known.any() else rows[~known]) @ self.back
-        lengths[~known] = np.einsum("ij,ij->i", white, white)
-        return lengths
+        places, known, later = self._later
+        norms = self._stock.norms[places]
+        norms[~known] = self._lengths(later)
+        return norms
 
     def _ready(self) -> HeldSample | None:
         """Return the results for the current sample if computed, or else those held earlier."""
-        if "norms" in self.__dict__:
-            return HeldSample(self.sample, self.sample_rows, self.norms)
-        return self.held
+        return self._stock if "_stock" in self.__dict__ else self.held
 
     @cached_property
     def white_rows(self) -> Array:
@@ -248,9 +281,7 @@ class SharedRows:
         """
         held = self._ready()
         if held is not None and kept is not None:
-            stay = kept[held.numbers]
-            numbers = (np.cumsum(kept) - 1)[held.numbers[stay]]
-            held = HeldSample(numbers, held.rows[stay], held.norms[stay]) if stay.any() else None
+            held = held.kept(kept)
         return replace(
             self, rows=rows, owner=owner, clusters=clusters, keys=keys, together=together, held=held
         )
@@ -397,7 +428,7 @@ def solve_labels(
         owned = [shared.own(label) for label in part]
         divisions = [(own, *shared.division(own)) for own in owned]
         white = np.concatenate([means for *_, means in divisions]) @ shared.back
-        projected = shared.sample_rows @ (white @ shared.back.T).T
+        projected = shared.sample_products(shared.back @ white.T)
         edges = np.cumsum([0] + [len(counts) for _, _, counts, _ in divisions])
         for label, division, ends in zip(part, divisions, pairwise(edges), strict=True):
             own_white, of_sample = white[slice(*ends)], projected[:, slice(*ends)]

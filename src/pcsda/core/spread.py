@@ -162,8 +162,10 @@ def centred(X: Floats, weights: Array | None) -> tuple[Array, Array, float]:
     rows -= shift
     origin: Array = exact[0] + shift
     with np.errstate(over="ignore", invalid="ignore"):  # an overflow shows in the variance
-        variance = float(share @ np.einsum("ij,ij->i", rows, rows))
-    return rows, origin, known_variance(variance, origin)
+        variance = np.vdot(rows, rows) / total
+        if weights is not None:
+            variance = share @ np.einsum("ij,ij->i", rows, rows)
+    return rows, origin, known_variance(float(variance), origin)
 
 
 def known_variance(variance: float, means: Array) -> float:

@@ -28,6 +28,8 @@ TAIL_SHARE, TAIL_ROWS = 0.05, 20
 ALIKE = 0.5
 # Smaller rates are not printed exactly, because no realistic number of rows could confirm them.
 NEGLIGIBLE = 1e-4
+# A threshold below zero may rise until it is expected to miss this share of the positives.
+SPARED = 0.001
 # Larger ratios are clipped, so that their mean cannot overflow.
 FARTHEST = 1e100
 
@@ -222,6 +224,7 @@ def choose_threshold(
     cost_false_alarm: float = 1.0,
     source: str = "held-out rows",
     identity: Ints | None = None,
+    up_to_zero: bool = False,
 ) -> Threshold:
     """Choose a threshold by one criterion, and estimate both of its error rates.
 
@@ -238,6 +241,8 @@ def choose_threshold(
         Description of the rows, as it appears in `rule`.
     identity : array of integers, optional
         Identity of each negative, if several rows share one; see :class:`Tail`.
+    up_to_zero : bool
+        Whether to raise a threshold for `max_false_alarms` that is below zero; see :func:`raised`.
 
     Examples
     --------
@@ -257,6 +262,8 @@ def choose_threshold(
         assert negatives is not None
         _warn_if_fine("max_false_alarms", max_false_alarms, negatives, "negative")
         value = negatives.value(max_false_alarms)
+        if up_to_zero and positives is not None:
+            value = raised(value, positives)
         rule = f"at most {100 * max_false_alarms:.4g} % false alarms"
     elif max_misses is not None:
         assert positives is not None
@@ -273,6 +280,16 @@ def choose_threshold(
     misses = _estimated(positives, float(np.nextafter(-value, np.inf)))
     counts = int(np.sum(~positive)), int(np.sum(positive))
     return Threshold(value, *false_alarms, *misses, *counts, f"{rule}, on {source}")
+
+
+def raised(value: float, positives: Tail) -> float:
+    """Raise a threshold below zero to zero, or as far as hardly any positive is lost.
+
+    `positives` holds the scores with their signs reversed. If the classes lie far apart, the
+    threshold for a rate of false alarms is far below zero, in a gap where no row of either class
+    lies. It would accept rows that resemble neither class, such as noise.
+    """
+    return max(value, min(0.0, -positives.value(SPARED)))
 
 
 def check_criterion(

@@ -33,6 +33,7 @@ from .changes import (
     check_kind,
     check_template,
     numbered_labels,
+    places_of,
     warn_of_shared_rows,
 )
 from .doors import Door
@@ -88,10 +89,14 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
     classes_ : array of shape (n_classes,)
     models_ : mapping
         The fitted estimator for each label; its positive class is True. The mapping is read-only.
-        If labels share one calibration, an estimator is built when it is first needed.
+        If labels share one calibration, an estimator is built when it is first needed. Each look-up
+        returns a new one, so changing it, for instance by `recalibrate`, does not change the bank.
+        If labels are calibrated separately, the bank scores with these estimators, and follows such
+        changes.
     threshold_ : Threshold
         The threshold used by `identify`. `choose_threshold` sets it. Otherwise it is chosen when it
-        is first needed, to accept 1 % of strangers (rows that belong to no label). It does not
+        is first needed, to accept 1 % of strangers (rows that belong to no label), or fewer if
+        labels lie far apart (see :meth:`choose_threshold`). It does not
         exist if no label can serve as a stranger, as with two labels and no background, unless
         `choose_threshold` was given rows of strangers.
     clusters_ : array of shape (n_samples,)
@@ -111,8 +116,9 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
     -----
     Labels share two covariances, one within labels and one between labels (two-covariance PLDA), if
     there are at least ten labels and the median label has fewer than 50 rows, or if there are more
-    than 100 labels of any size. This requires the default values of `subclasses`, `n_subclasses`,
-    `n_components`, `negatives` and `shrinkage`, and no groups. The axes are those of PCSDA with the
+    than 100 labels of any size or, without a kernel, at least ten labels and more labels than
+    columns. This requires the default values of `subclasses`, `n_subclasses`, `n_components`,
+    `negatives` and `shrinkage`, and no groups. The axes are those of PCSDA with the
     labels as subclasses. The score of a row compares two predictive distributions, one for the
     label and one for a stranger. The fewer rows a label has, the more its mean is shrunk toward the
     centre of all labels. Each background row counts as a label with one row.
@@ -623,11 +629,11 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         """
         if classes is self.classes_:
             return self._rows, list(range(len(classes)))
-        old = {label: place for place, label in enumerate(self.classes_.tolist())}
-        new = {label: place for place, label in enumerate(classes.tolist())}
-        unused = len(old)  # the number of a label that is removed
-        numbers = np.array([new.get(label, unused) for label in old])
-        return self._rows.numbered(numbers), [old.get(label) for label in new]
+        now = places_of(self.classes_, classes)
+        # A label that is removed gets a number that no label has.
+        rows = self._rows.numbered(np.where(now < 0, len(self.classes_), now))
+        earlier = places_of(classes, self.classes_).tolist()
+        return rows, [place if place >= 0 else None for place in earlier]
 
     def _add(self, X: Any, label: Any, classes: NDArray[Any], *, belongs: bool = True) -> None:
         """Add rows to a label, or to the background if `belongs` is False, and refit the label.
@@ -642,8 +648,11 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         # If labels share covariances, each label is a cluster, and `_change` sets the clusters.
         clusters = np.zeros(len(X), dtype=np.intp) if kindred else nearest(X, self.centroids_)
         rows = before.appended(X, touched if belongs else BACKGROUND, clusters, self._seed)
-        threshold = None  # labels calibrated separately do not need it
-        if not isinstance(self._labels_, SeparateLabels) and hasattr(self, "threshold_"):
+        threshold = None
+        # Only the warning about a new label with one row needs the threshold, which takes time to
+        # choose. Labels that are calibrated separately do not use it.
+        single = places[touched] is None and len(X) == 1
+        if single and not isinstance(self._labels_, SeparateLabels) and hasattr(self, "threshold_"):
             threshold = self.threshold_.value
         change = Change(before, rows, classes, places, touched=touched, threshold=threshold)
         self._change(change)

@@ -69,7 +69,10 @@ class BankScores:
         door = self._labels_.door
         if not len(door.best):
             raise AttributeError("the bank has no threshold; call choose_threshold")
-        return door.choose(getattr(self, "_rate", USUAL_RATE), len(self.classes_), quiet=True)
+        rate = getattr(self, "_rate", None)
+        if rate is not None:  # the user asked for it
+            return door.choose(rate, len(self.classes_), quiet=True)
+        return door.choose(USUAL_RATE, len(self.classes_), quiet=True, up_to_zero=True)
 
     def _checked(self, X: MatrixLike) -> Floats:
         check_is_fitted(self)
@@ -190,6 +193,10 @@ class BankScores:
         happens when a threshold is first needed, and takes a few times as long as the fit. The best
         of many scores is higher than the best of few, so the threshold changes when labels are
         added or removed.
+
+        If labels and strangers lie far apart, a threshold for a rate is far below 0, where it also
+        accepts noise. So a threshold that `fit` chooses is raised to 0, or as far as at most 0.1 %
+        of left-out rows are expected to be missed; it then accepts fewer strangers than 1 %.
 
         Examples
         --------

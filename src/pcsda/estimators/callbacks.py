@@ -1,4 +1,4 @@
-"""Wrappers for fit methods: scikit-learn's callbacks, and errors that name the offending value."""
+"""Wrappers for fit methods: scikit-learn's callbacks, and errors that leave the model unchanged."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from ..core.spread import ScaleError, scale_problem
 from ..validation import MatrixLike, plain_labels
+from .threads import updates
 
 __all__ = ["CallbackSupportMixin", "calls_back"]
 
@@ -25,10 +26,13 @@ except ImportError:  # before scikit-learn 1.9
 def calls_back(fit: Fit) -> Fit:
     """Wrap a fit method so that it reports to callbacks registered with ``set_callbacks``.
 
+    A fit that fails or is interrupted leaves the estimator as it was, and names the value of X that
+    is at fault.
+
     A fit is a single task, because closed-form solutions have no iterations to report. The last
     report passes the fitted estimator itself as `fitted_estimator`.
     """
-    fit = _naming_the_number(fit)
+    fit = cast(Fit, updates(_naming_the_number(fit)))
     if with_callbacks is None:
         return fit
 

@@ -268,6 +268,13 @@ def numbered_labels(y: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
     return classes, labels
 
 
+def places_of(labels: NDArray[Any], among: NDArray[Any]) -> Ints:
+    """Return the position of each label among other labels, or -1; both arrays are sorted."""
+    near = np.minimum(np.searchsorted(among, labels), len(among) - 1)
+    places: Ints = np.where(among[near] == labels, near, -1)
+    return places
+
+
 def warn_of_shared_rows(X: Floats, labels: Ints, classes: NDArray[Any]) -> None:
     """Warn about equal rows with different labels, which no model can tell apart."""
     order = np.argsort(X[:, 0], kind="stable")

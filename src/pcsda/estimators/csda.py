@@ -156,6 +156,11 @@ default="auto"
         """
         return cls(n_components, **(PUBLISHED_CSDA | params))
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
     @calls_back
     def fit(self, X: MatrixLike, y: ArrayLike, *, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the model.
@@ -174,6 +179,7 @@ default="auto"
         """
         validation.check_verifier(self)
         X, y = stream.check_rows(self, X, y)
+        X = validation.dense_if_small(X)
         validation.refuse_sparse(X, "CSDA", "use PCSDA with solver='lsqr'")
         positive, weights, _, seed = check_training(self, y, sample_weight)
         stream.forget_stream(self)

@@ -52,8 +52,12 @@ class Door:
         """Restore a door from a stored state that contains the door's attributes."""
         return cls(state["best"], state["identity"], state["own"], float(state["n_met"]))
 
-    def choose(self, rate: float, n_labels: int, *, quiet: bool = False) -> Threshold:
+    def choose(
+        self, rate: float, n_labels: int, *, quiet: bool = False, up_to_zero: bool = False
+    ) -> Threshold:
         """Choose the threshold at which a share `rate` of strangers is accepted by some label.
+
+        With `up_to_zero`, a threshold below zero is raised as far as known rows allow.
 
         With more labels, it is more likely that one of them accepts a stranger. If the bank has
         `n_labels` labels but strangers were scored against fewer, the threshold allows for that.
@@ -65,7 +69,7 @@ class Door:
             _warn_of_low_rate(rate, len(self.best), seen, "rows of strangers as strangers=")
         power = self.n_met / n_labels
         among_met = -math.expm1(power * math.log1p(-rate))
-        found = _of_scores(self.best, self.own, among_met, self.identity)
+        found = _of_scores(self.best, self.own, among_met, self.identity, up_to_zero)
         expected = -math.expm1(math.log1p(-min(found.false_alarms, 1 - 1e-12)) / power)
         return replace(
             found,
@@ -112,9 +116,16 @@ def warn_of_misses(threshold: Threshold) -> None:
         )
 
 
-def _of_scores(best: Array, own: Array, rate: float, identity: Ints | None = None) -> Threshold:
+def _of_scores(
+    best: Array,
+    own: Array,
+    rate: float,
+    identity: Ints | None = None,
+    up_to_zero: bool = False,
+) -> Threshold:
     scores = np.append(best, own)
     positive = np.arange(len(scores)) >= len(best)
+    known: Any = {"identity": identity, "up_to_zero": up_to_zero}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # this module has its own message
-        return choose_threshold(scores, positive, max_false_alarms=rate, identity=identity)
+        return choose_threshold(scores, positive, max_false_alarms=rate, **known)

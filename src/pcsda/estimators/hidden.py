@@ -11,15 +11,19 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import validation
-from ..core.contamination import Contaminated, Problem, fit_contaminated
+from ..core.contamination import LARGEST_SHARE, Contaminated, Problem, fit_contaminated
 from ..core.gram import GramFactor
 from ..core.linalg import Array, Ints, Mask
 from ..core.subspace import Factor
+from ..core.warning import warn
 from ..core.white import WhiteFactor
 from ..partition import count_distinct
 from .rows import Hidden, Kept, TrainingRows
 from .steps import axes_of, forget, leave_sample, rule_of, say
 from .verifier import Verifier
+
+# The interval of the share reaches its bound if it ends this close to it.
+CLOSE = 1e-3
 
 
 def hidden_rows(
@@ -69,7 +73,25 @@ def fit_hidden(
         score=lambda fitted, rest: fitted.score(data.values(rest)),
         regroup=regroup,
     )
-    return fit_contaminated(problem)
+    found = fit_contaminated(problem)
+    if problem.share is None:
+        _warn_of_unbounded(found, int(unchecked.sum()))
+    return found
+
+
+def _warn_of_unbounded(found: Contaminated, n_unchecked: int) -> None:
+    """Warn if the data set no upper limit to the share of hidden positives below its bound."""
+    low, high = found.shares.interval
+    if high >= LARGEST_SHARE - CLOSE:
+        warn(
+            f"contamination='auto' estimates that {found.shares.share:.2f} of the {n_unchecked} "
+            f"unchecked negatives are positives, with a 90 % interval of {low:.2f} to {high:.2f}, "
+            "which reaches the bound of 0.5: the classes overlap too much, or the rows are too "
+            "few, to tell hidden positives from ordinary negatives, so ratios and counts may be "
+            "far off. Check some negatives and mark only the others in unchecked=, give the share "
+            "if you know it, such as contamination=0.1, or set contamination=0 if the labels are "
+            "right"
+        )
 
 
 def regrouping(

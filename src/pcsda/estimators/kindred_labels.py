@@ -32,11 +32,12 @@ from .pooled_labels import can_pool, prepare, require_room, space_for
 from .ratios import bounded, narrowed, too_large
 from .side import FARTHEST_SINGLE, STEP_BYTES, LabelModel, Projection
 from .spaces import PlainSpace, Space
+from .steps import is_curved
 
 # Fewer labels do not determine the covariance between labels well enough.
 LEAST_LABELS = 10
 # With at least this many rows per label, clusters separate labels better, unless there are many
-# labels.
+# labels, or more labels than columns.
 MANY_ROWS, MANY_LABELS = 50, 100
 # Rows are scaled to unit length if this lowers the left-out losses by more than the first number of
 # nats. If labels have one row, it must lower the reciprocal of the tails' degrees of freedom by
@@ -56,7 +57,9 @@ def are_kindred(settings: Settings, X: Floats, labels: Ints) -> bool:
     """Return whether labels should share two covariances instead of clusters (MATH 18).
 
     Many labels with few rows each determine the covariance between labels, and k-means would mix
-    them. For few labels with many rows each, clusters describe the negatives better.
+    them. For few labels with many rows each, clusters describe the negatives better, except in few
+    columns: there, a stranger far from all clusters resembles one of the labels most, and is taken
+    for it.
     """
     template, sizes = settings.template, np.bincount(labels)
     if not can_pool(settings, X, labels) or len(sizes) < LEAST_LABELS:
@@ -65,7 +68,8 @@ def are_kindred(settings: Settings, X: Floats, labels: Ints) -> bool:
     as_usual = template.n_subclasses == "auto" and template.n_components is None
     usual = template.negatives == "blend" and template.shrinkage == "auto"
     few = np.median(sizes) < MANY_ROWS or len(sizes) > MANY_LABELS
-    return bool(by_means and as_usual and usual and few)
+    narrow = not is_curved(template) and len(sizes) > X.shape[1]
+    return bool(by_means and as_usual and usual and (few or narrow))
 
 
 @dataclass(frozen=True)

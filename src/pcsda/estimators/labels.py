@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.pipeline import Pipeline
 
 from ..core.calibration import Calibration
 from ..core.fit import Fitted
@@ -23,6 +24,7 @@ from .naming import name_in_bank
 from .pooled import Prepared
 from .side import LabelModel
 from .steps import settle_ridge
+from .threads import twin_of
 from .training import keep_linear
 
 # Each estimator stores a score for every training row, so only the most recently used are kept.
@@ -31,6 +33,10 @@ MOST_BUILT = 64
 
 class LabelModels(Mapping[Any, Any]):
     """Read-only mapping from labels to fitted estimators, each built when it is first needed.
+
+    Every look-up returns a new estimator that shares its arrays with the others. The bank does not
+    score with these estimators. So if one of them is calibrated again, for instance, neither the
+    bank nor the next look-up changes.
 
     Parameters
     ----------
@@ -54,7 +60,7 @@ class LabelModels(Mapping[Any, Any]):
         self._named = named
 
     def __getitem__(self, label: object) -> Any:
-        return self._named(self._places[label])
+        return _twin(self._named(self._places[label]))
 
     def __contains__(self, label: object) -> bool:
         try:
@@ -67,6 +73,14 @@ class LabelModels(Mapping[Any, Any]):
 
     def __len__(self) -> int:
         return len(self._places)
+
+
+def _twin(model: Any) -> Any:
+    """Return an estimator that shares the model's arrays but has its own attributes."""
+    twin = twin_of(model)
+    if isinstance(twin, Pipeline):
+        twin.steps = [(name, _twin(step)) for name, step in twin.steps]
+    return twin
 
 
 @dataclass(frozen=True)

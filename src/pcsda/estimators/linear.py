@@ -70,8 +70,10 @@ class PCSDA(Verifier):
         "cholesky" is exact and fastest. "eigen" solves the generalised eigenproblem as the paper
         states it. "spectral" is the paper's spectral regression, and "lsqr" its iterative form.
         "lsqr" never makes sparse data dense, but it cannot leave rows out, so it uses
-        ``covariance="resubstitution"``. "auto" means "lsqr" for sparse X that would need more than
-        64 MiB as a dense array, and "cholesky" otherwise.
+        ``covariance="resubstitution"``, and the model ranks and counts less well. "auto" means
+        "cholesky", which makes sparse X dense. It means "lsqr", with a warning, for sparse X that
+        would need more than 2 GiB as a dense array, or a quarter of the free memory, or
+        ``N D min(N, D) > 1e12`` multiplications.
     regularization : float or "auto", default="auto"
         Ridge on the criterion's denominator, relative to the mean squared distance from the grand
         mean. With n positives, "auto" means 3 / sqrt(n), limited to between 0.3 and 2, but at least
@@ -324,10 +326,12 @@ class PCSDA(Verifier):
             validation.refuse_sparse(X, f"solver={self.solver!r}", "use solver='lsqr'")
         if self.balance == "resampled":
             validation.refuse_sparse(X, "balance='resampled'", "use balance='pooled'")
+        if self.solver == "auto":
+            X = validation.dense_if_small(X)
         if validation.is_contaminated(self):
             validation.refuse_sparse(X, f"contamination={self.contamination!r}", "make X dense")
         if self.solver == "auto":
-            X = validation.dense_if_small(X)
+            validation.warn_of_sparse(X)
         positive, weights, together, seed = check_training(self, y, sample_weight, groups)
         stream.forget_stream(self)
         hidden = hidden_rows(self, unchecked, positive, subclass_labels)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
+import numpy as np
+from numpy.typing import ArrayLike
 from sklearn import pipeline
 
+from ..validation import MatrixLike
+from .learned import learned_much, score_in_folds, warn_of_learned
 from .wrapping import VerifierMethods
 
 
@@ -33,6 +37,34 @@ class VerifierPipeline(VerifierMethods, pipeline.Pipeline):
     >>> model.fit(data.data, data.target).log_likelihood_ratio(data.data).shape
     (500,)
     """
+
+    def fit(self, X: MatrixLike, y: ArrayLike | None = None, **params: Any) -> Self:
+        """Fit all steps.
+
+        A step before the verifier may learn much from the rows, such as a selection of columns by
+        the labels or many axes of wide rows. Rows that are left out of the verifier alone then look
+        better than new rows, so they are scored in 5 folds of the whole pipeline, which takes as
+        many further fits. The verifier keeps these scores as `held_out_`, and calibration,
+        thresholds and counts use them. If the last step is a bank or a search, or if it looks for
+        hidden positives, a warning says what to do instead.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+        **params
+            Arguments of the steps, as in :class:`sklearn.pipeline.Pipeline`.
+
+        Returns
+        -------
+        self : VerifierPipeline
+        """
+        super().fit(X, y, **params)
+        if y is not None:
+            learned = learned_much(self, np.shape(y)[0])
+            if learned and not score_in_folds(self, X, y, params):
+                warn_of_learned(learned)
+        return self
 
 
 def make_pipeline(*steps: Any, memory: object = None, verbose: bool = False) -> VerifierPipeline:

@@ -32,7 +32,7 @@ from .spaces import Space
 
 # About as many rows are left out for each label as the second number divided by the number of
 # labels, but at least the first number. The estimator's `calibration_rows` may lower this.
-LEAST_SAMPLE, MOST_PAIRS = 1000, 10_000_000
+LEAST_SAMPLE, MOST_PAIRS = 1000, 2_500_000
 # Number of left-out negatives, over all labels, used to fit the tails.
 TAIL_PAIRS = 20_000
 # With fewer rows or labels per cluster, strangers are left out in folds with separate clusters,
@@ -75,12 +75,16 @@ class Training:
         """Number of labels."""
         return int(self.rows.labels.max()) + 1
 
+    @property
+    def most(self) -> int:
+        """Approximate number of rows that are left out for each label."""
+        most = max(LEAST_SAMPLE, MOST_PAIRS // self.n_labels)
+        return min(self.settings.template.calibration_rows or len(self.rows.X), most)
+
     def shared(self) -> SharedRows:
         """Return the factorised rows, which all labels share."""
         rows, template = self.rows, self.settings.template
-        most = max(LEAST_SAMPLE, MOST_PAIRS // self.n_labels)
-        most = min(template.calibration_rows or len(rows.X), most)
-        known = rows.X, rows.labels, rows.clusters, rows.keys, most
+        known = rows.X, rows.labels, rows.clusters, rows.keys, self.most
         return SharedRows.of(*known, float(template.regularization), self.ridge, rows.together)
 
     def solve(self, shared: SharedRows, labels: Ints, text: str = "") -> list[SolvedLabel]:

@@ -167,7 +167,9 @@ class PooledLabels:
         wide = rows.X.shape[1] > rows.X.shape[0]
         if held is None or not isinstance(held.space, PlainSpace) or wide:
             return prepare(self.settings, rows, self.ridge, self.kernel)
-        shared = held.shared.owned(change.before.labels)
+        space = PlainSpace(rows.X)
+        training = _training(self.settings, rows, space, self.ridge)
+        shared = replace(held.shared.owned(change.before.labels), most=training.most)
         data = rows.X, rows.labels, rows.clusters, rows.keys, rows.together
         try:
             if kept is None:
@@ -176,8 +178,7 @@ class PooledLabels:
                 shared = shared.without(np.flatnonzero(~kept)).holding(*data, kept)
         except SingularMatrixError:
             return prepare(self.settings, rows, self.ridge, self.kernel)
-        space = PlainSpace(rows.X)
-        return Prepared(space, shared, _training(self.settings, rows, space, self.ridge))
+        return Prepared(space, shared, training)
 
     def state(self) -> dict[str, Any]:
         """Return the numbers and arrays to store in files and pickles."""

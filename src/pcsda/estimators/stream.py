@@ -23,6 +23,7 @@ from ..core.scatter import GroupScatter
 from ..core.spread import require_squares
 from ..core.warning import warn
 from ..folds import fold_scores
+from ..memory import available_memory
 from ..validation import MatrixLike, validated
 from .rows import TrainingRows
 from .sample import RowSample
@@ -47,6 +48,9 @@ _STREAM = (
 )
 # Number of rows of each class kept for folds, if the model has no `calibration_rows`.
 CALIBRATION_ROWS = 5000
+# Above this number of columns, a warning says what the statistics of a batch cost. Merging two
+# batches holds this many D x D matrices at once.
+WIDE, MATRICES = 5000, 8
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -155,7 +159,9 @@ def check_batch(
     validation.check_verifier(model)
     validation.refuse_contamination(model, "batches trust all labels", "call fit on all rows")
     X, y = check_rows(model, X, y, reset=first)
+    X = validation.dense_if_small(X)
     validation.refuse_sparse(X, "partial_fit", "make batches dense with toarray()")
+    _require_room(X.shape[1], first)
     require_squares(X)
     settled = classes is None or set(classes) == set(getattr(model, "classes_", ()))
     if not (first or settled or validation.names_rest(model.classes_, model.pos_label)):
@@ -168,6 +174,23 @@ def check_batch(
     if sample_weight is not None:  # a class without weight may get some in another batch
         weights = validation.weight_values(sample_weight, len(positive))
     return X, positive, weights
+
+
+def _require_room(width: int, first: bool) -> None:
+    """Raise MemoryError if the statistics of a batch do not fit; warn once if they are large."""
+    needed, available = MATRICES * 8 * width**2, available_memory()
+    costs = (
+        f"partial_fit with {width} columns needs {needed / 2**30:.1f} GiB for matrices of "
+        f"{width} x {width} numbers"
+    )
+    remedy = "call fit on all rows together, or reduce the columns first"
+    if needed > available:
+        raise MemoryError(f"{costs}, but {available / 2**30:.1f} GiB are available; {remedy}")
+    if first and width > WIDE:
+        warn(
+            f"{costs}, and the time of a batch grows with the cube of the columns; above {WIDE} "
+            f"columns, {remedy}"
+        )
 
 
 def begin_batch(model: Verifier, n_rows: int) -> Ints:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 from collections.abc import Callable, Container, Iterable
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -44,13 +45,14 @@ class LabelBook:
         mark, shape = self.gallery.fingerprint(), str(self.gallery.shape)
         before, was = self.store.fact("fingerprint"), self.store.fact("shape")
         if before not in (None, mark) and not carry_over:
-            same = f"the same shape {shape}, but other rows or ids"
-            other = same if was == shape else f"shape {was}"
+            other = "the same shape, but other rows, ids or type of numbers"
+            if was != shape:
+                other = f"shape {was}; this one has {shape}"
             self.store.close()
             raise StoreError(
-                f"{self.store.path} has labels for another gallery ({other}; this one has {shape}"
-                "); give that gallery, another store, or carry_over=True to keep the labels of the "
-                "ids that are still there"
+                f"{self.store.path} has labels for another gallery ({other}); give that gallery, "
+                "another store, or carry_over=True to keep the labels of the ids that are still "
+                "there"
             )
         if before != mark:
             if before is not None:
@@ -215,7 +217,7 @@ def answers_of(values: Any, count: int) -> list[bool | None]:
 def _answer(value: object) -> bool | None:
     if isinstance(value, str) and value in VALUES:
         return VALUES[value]
-    if value is None or (not isinstance(value, str) and value in (0, 1)):
+    if value is None or (isinstance(value, Real) and value in (0, 1)):
         return None if value is None else bool(value)
     raise ValueError(
         f"{value!r} is not an answer; use True, False or None, or 'yes', 'no' or 'skip'"

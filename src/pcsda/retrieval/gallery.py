@@ -29,6 +29,8 @@ HASHED_ROWS = 2000
 # A row is far off if its largest entry is this many times as large as in the median row: it would
 # dominate every mean, cluster and fit.
 FAR_OFF = 1e4
+# Rows of words have fewer entries that are not zero. Features of pictures and sounds have more.
+FEW_ENTRIES = 0.05
 NOT_FINITE = "missing or infinite values"
 
 
@@ -175,12 +177,20 @@ class Gallery:
 
 
 class Clusters:
-    """K-means clusters of a gallery, fitted once on a sample; rows are assigned on request."""
+    """K-means clusters of a gallery, fitted once on a sample; rows are assigned on request.
+
+    Attributes
+    ----------
+    mean : array of shape (n_columns,)
+    of_words : bool
+        Whether nearly all entries are zero, as in rows that count words.
+    """
 
     def __init__(self, gallery: Gallery, seed: int) -> None:
         places = gallery.sample(np.random.default_rng(seed))
         rows = gallery.take(places)
         self.mean: Array = rows.mean(axis=0, dtype=np.float64)
+        self.of_words = bool(np.count_nonzero(rows) < FEW_ENTRIES * rows.size)
         count = settle_count(rows, "auto")
         self._centroids = find_centroids(rows, count, None, seed) if count > 1 else self.mean[None]
         self._gallery = gallery
@@ -211,10 +221,15 @@ def _parts(rows: Any) -> list[Any]:
 
 def _plain(rows: Any) -> Any:
     """Convert rows to a two-dimensional numeric array, sparse matrix or sliceable object."""
+    if np.ma.is_masked(rows):
+        raise ValueError(
+            "the gallery has masked values, and masks would be ignored; fill them, with "
+            ".filled(np.nan) to set their rows aside"
+        )
     if sparse.issparse(rows):
         rows = rows.tocsr()
     elif hasattr(rows, "to_numpy"):
-        rows = rows.to_numpy()
+        rows = _of_frame(rows)
     elif not (hasattr(rows, "shape") and hasattr(rows, "dtype")):
         rows = np.asarray(rows)
     if len(rows.shape) != 2:
@@ -225,6 +240,21 @@ def _plain(rows: Any) -> Any:
     if rows.dtype.kind not in "biuf":
         raise ValueError(f"the gallery has the type {rows.dtype}; it must hold numbers")
     return rows
+
+
+def _of_frame(frame: Any) -> NDArray[Any]:
+    """Convert a data frame to an array, with NaN for missing values."""
+    rows = np.asarray(frame.to_numpy())
+    # pandas makes objects of nullable numbers, and of booleans beside numbers.
+    if rows.dtype.kind in "biuf" or not hasattr(frame, "columns"):
+        return rows
+    for name, dtype in zip(frame.columns, frame.dtypes, strict=True):
+        if getattr(dtype, "kind", "O") not in "biuf":
+            raise ValueError(
+                f"the column {name!r} of the gallery has the type {dtype} and must hold numbers; "
+                "leave it out of the gallery"
+            )
+    return np.asarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
 
 
 def _shape(parts: list[Any]) -> tuple[int, int]:
@@ -246,6 +276,7 @@ def _check_ids(ids: Sequence[Hashable] | None, count: int) -> list[Hashable]:
     if ids is None:
         return list(range(count))
     names = ids.tolist() if hasattr(ids, "tolist") else list(ids)
+    names = [name.item() if isinstance(name, np.generic) else name for name in names]
     if len(names) != count:
         raise ValueError(f"ids has {len(names)} entries but the gallery has {count} rows")
     first: dict[Hashable, int] = {}

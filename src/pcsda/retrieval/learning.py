@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
+from scipy import sparse
+from scipy.sparse.linalg import lsqr
 from sklearn.base import BaseEstimator, clone
+from sklearn.preprocessing import normalize
 
 from ..core.calibration import fit_calibration
 from ..core.copies import silent_on_copies
@@ -27,6 +30,8 @@ WEAK_WEIGHT = 0.2
 # With n examples, similarity has the weight SIMILAR/(SIMILAR + n) in the ranking. From ALONE
 # examples on, only the verifier ranks.
 SIMILAR, ALONE = 5.0, 100
+# Ridges of least squares on rows of words, for an example, a "no" answer and a random row.
+RIDGES = 0.2, 5.0, 50.0
 # Share of the mean "no" answer to subtract from the mean example, as in the Rocchio method.
 AWAY = 0.25
 
@@ -97,6 +102,15 @@ class Learned:
         """Mask of the rows in `answers` that have an answer."""
         return np.arange(len(self.left_out)) < len(self.answers.yes) + len(self.answers.no)
 
+    def without(self) -> tuple[str, str]:
+        """Return why no example has a left-out ratio, and the remedy."""
+        if len(self.answers.yes) == 1:
+            return "A single example cannot be left out", "label at least two examples"
+        return (
+            f"{type(self.model).__name__} keeps no left-out ratio for each row",
+            "use an estimator that does, such as PCSDA() or KernelPCSDA()",
+        )
+
     def unseen(self, places: Ints) -> Array:
         """Return the ratio of each row in `places` from a model that did not learn from the row.
 
@@ -128,7 +142,7 @@ def learn(
     with warnings.catch_warnings(), silent_on_copies():
         # The page shows the number of examples; repeating a warning on every screen would not help.
         warnings.filterwarnings("ignore", "one positive is one example", UserWarning)
-        # The weights are the session's own.
+        # The weights are the session's own, and a tiny gallery has few random rows.
         warnings.filterwarnings("ignore", "the weights of the negatives sum to", UserWarning)
         model.fit(rows, positive, **{key: extra[key] for key in extra if key in known})
     left_out = np.full(len(rows), np.nan)
@@ -195,8 +209,49 @@ def similarity(gallery: Gallery, clusters: Clusters, answers: Answers) -> Array:
         return np.nan_to_num(inner / clusters.lengths, nan=-np.inf, posinf=-np.inf)
 
 
-def order_of(learned: Learned | None, similar: Array | None, n_examples: int) -> Array:
-    """Return the scores that rank the gallery, combining similarity and the verifier.
+def least_squares(gallery: Gallery, answers: Answers) -> Array:
+    """Score rows of unit length by a linear function fitted to the answers.
+
+    A document tells its kind by single words. Least squares with a heavy weight on the examples
+    finds these words, whereas a subspace follows the directions in which whole rows differ.
+    """
+    sizes = len(answers.yes), len(answers.no), len(answers.weak)
+    weights = np.sqrt(1 / np.repeat(RIDGES, sizes))
+    rows = sparse.csr_matrix(normalize(gallery.take(answers.rows)))
+    rows = sparse.hstack([rows, np.ones((len(weights), 1))])
+    targets = np.repeat([1.0, -1.0, -1.0], sizes)
+    found = lsqr(sparse.diags(weights) @ rows, weights * targets, damp=1.0)[0][:-1]
+
+    def product(rows: Any) -> Floats:
+        return np.asarray(normalize(rows) @ found)
+
+    return gallery.score(product)
+
+
+def order_of(
+    learned: Learned | None, similar: Array | None, linear: Array | None, n_examples: int
+) -> Array:
+    """Return the scores that rank the gallery, combining similarity, verifier and least squares.
+
+    Least squares, if given, count as much as the other two together: their standardised scores are
+    added.
+    """
+    scores = _without_squares(learned, similar, n_examples)
+    if linear is None:
+        return scores
+    finite = np.isfinite(scores)
+    total = np.full(len(scores), -np.inf)
+    total[finite] = _standardized(scores[finite]) + _standardized(linear[finite])
+    return total
+
+
+def _standardized(scores: Array) -> Array:
+    """Return scores with mean 0 and standard deviation 1."""
+    return np.asarray((scores - scores.mean()) / max(float(scores.std()), 1e-300))
+
+
+def _without_squares(learned: Learned | None, similar: Array | None, n_examples: int) -> Array:
+    """Combine similarity and the verifier.
 
     Similarity counts most while there are few examples, and the verifier later. The two scores are
     combined through the logits of their ranks, which do not depend on the scale of the scores.

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 # Larger files are not shown, to save memory in the browser.
 LARGEST = 50 * 2**20
 # Longer texts are cut.
@@ -119,5 +121,8 @@ def media_of(
 
 
 def _short(value: object) -> str:
+    """Return a value as text, with six digits if it is a fraction; sixteen fill a card."""
     text = str(value)
+    if isinstance(value, (float, np.floating)) and not float(value).is_integer():
+        text = f"{value:.6g}"
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"

@@ -24,7 +24,9 @@ async function ask(path, body) {
     headers: { "content-type": "application/json" },
     body: JSON.stringify(body),
   };
-  const answer = await fetch(path, options);
+  const answer = await fetch(path, options).catch(() => {
+    throw new Error("The search does not answer. If it has ended, start it again and open the address that it prints.");
+  });
   if (!answer.ok) throw new Error(await answer.text());
   return answer.json();
 }
@@ -122,6 +124,14 @@ async function spectrogram(place, canvas) {
   paint.putImageData(image, 0, 0);
 }
 
+// Play or pause the sound of the selected card.
+function play() {
+  const chosen = cards[at]?.node.querySelector("audio");
+  for (const player of grid.querySelectorAll("audio")) if (player !== chosen) player.pause();
+  if (chosen?.paused) chosen.play().catch(() => { /* the card says why */ });
+  else chosen?.pause();
+}
+
 function select(place, scroll = true) {
   if (!cards.length) return;
   at = Math.max(0, Math.min(place, cards.length - 1));
@@ -145,7 +155,8 @@ async function next() {
     grid.replaceChildren(...cards.map((card) => card.node));
     cards.forEach((card, i) => card.node.addEventListener("click", () => select(i, false)));
     select(0, false);
-    say(cards.length ? "Is this what you are looking for? y yes, n no, s skip, u undo, arrows move." : "No row is left to show.");
+    const sound = cards.some((card) => card.kind === "audio") ? " p plays it." : "";
+    say(cards.length ? `Is the marked row what you are looking for?${sound}` : "No row is left to show.");
     if (cards.length) grid.focus({ preventScroll: true });
   } catch (error) {
     say(String(error.message || error), true);
@@ -168,7 +179,7 @@ function answer(value, place = at) {
   const card = cards[place], before = card.value;
   mark(card, value);
   // Answers are sent one after the other, so that undo removes the last one.
-  sending = sending.then(() => ask("label", { place: card.place, value, who })).catch((error) => {
+  sending = sending.then(() => ask("label", { place: card.place, value, who })).then(count).catch((error) => {
     mark(card, before);
     say(`This answer was not stored: ${error.message || error}`, true);
   });
@@ -202,7 +213,12 @@ function rest() {
   cards.map((card, i) => i).filter((i) => !cards[i].value).forEach((i) => answer("no", i));
 }
 
-const percent = (share) => `${Number((100 * share).toPrecision(2))} %`;
+function count(state) {
+  byId("found").textContent = state.found;
+  byId("shown").firstChild.textContent = state.shown;
+}
+
+const percent = (share) => `${share < 5e-5 ? 0 : Number((100 * share).toPrecision(2))} %`;
 
 async function refresh() {
   const turn = ++asked;
@@ -213,9 +229,8 @@ async function refresh() {
     answered = Math.max(answered, turn);
   }
   if (turn < asked) return; // a later request will bring newer numbers
-  byId("found").textContent = state.found;
-  byId("shown").textContent = state.shown;
-  byId("shown").append(element("small", `of ${state.rows}`));
+  count(state);
+  byId("rows").textContent = `of ${state.rows}`;
   const left = byId("remaining"), guess = state.remaining;
   left.textContent = guess ? Math.round(guess.count) : "?";
   if (guess) left.append(element("small", `${guess.low} to ${guess.high}, based on ${guess.basis}`));
@@ -225,7 +240,8 @@ async function refresh() {
   byId("threshold").textContent = !t ? state.note :
     `A log-likelihood ratio of ${t.value.toPrecision(3)} accepts ${percent(t.false_alarms)} of the negatives ` +
     `(${percent(t.false_alarms_interval[0])} to ${percent(t.false_alarms_interval[1])})` +
-    (t.misses === null ? "" : ` and misses ${percent(t.misses)} of the class`) +
+    (t.misses === null ? "" : ` and misses ${percent(t.misses)} of the finds when left out ` +
+    `(${percent(t.misses_interval[0])} to ${percent(t.misses_interval[1])})`) +
     `. ${t.accepted} of ${t.rows} rows are accepted.`;
 }
 
@@ -236,8 +252,8 @@ function curve(values, shown) {
     if (text !== undefined) made.textContent = text;
     return made;
   };
-  const most = Math.max(1, ...values), step = 600 / Math.max(1, values.length - 1);
-  const points = values.map((value, i) => `${i * step},${200 - 200 * value / most}`).join(" ");
+  const most = Math.max(1, ...values), step = 600 / Math.max(1, values.length);
+  const points = [0, ...values].map((value, i) => `${i * step},${200 - 200 * value / most}`).join(" ");
   svg.replaceChildren(
     make("path", { class: "axis", d: "M0 0V200H600" }),
     make("polyline", { class: "curve", points }),
@@ -249,7 +265,7 @@ function curve(values, shown) {
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("select, input, audio, a")) return;
   const keys = {
-    y: () => answer("yes"), n: () => answer("no"), s: () => answer("skip"), u: undo, r: rest,
+    y: () => answer("yes"), n: () => answer("no"), s: () => answer("skip"), u: undo, r: rest, p: play,
     ArrowLeft: () => select(at - 1), ArrowRight: () => select(at + 1),
     ArrowUp: () => select(at - perRow()), ArrowDown: () => select(at + perRow()),
   };

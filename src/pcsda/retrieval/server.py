@@ -100,7 +100,8 @@ class Pages:
         except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
             return _refused("an answer has a place in the gallery and a value: yes, no or skip")
         await run_in_threadpool(self._session.label, [name], value, who=who)
-        return JSONResponse({"stored": True})
+        given = list(self._session.labels().values())
+        return JSONResponse({"stored": True, "found": given.count(True), "shown": len(given)})
 
     async def undo(self, request: Request) -> Response:
         """Undo the last answer given on this page."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from numbers import Real
+from numbers import Integral, Real
 from threading import RLock
 from typing import Any, Self
 
@@ -22,7 +22,7 @@ from .audits import audited_remaining, draw_audit, unfinished_audit
 from .book import NO_EXAMPLE, LabelBook
 from .estimates import RESTS_ON, Remaining, Stop, audit_offer, count_by_model
 from .gallery import Clusters, Gallery
-from .learning import ALONE, WEAK_ROWS, Answers, Learned, learn, order_of, similarity
+from .learning import ALONE, WEAK_ROWS, Answers, Learned, learn, least_squares, order_of, similarity
 from .store import Entry, Store, StoreError
 from .strategies import STRATEGIES, diverse, likely, mixed, uncertain
 
@@ -106,12 +106,8 @@ class SearchSession:
         carry_over: bool = False,
         random_state: int = 0,
     ) -> None:
-        last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
-        if estimator is not None and not hasattr(last, "log_likelihood_ratio"):
-            raise TypeError(
-                f"estimator={estimator!r} must be a verifier, such as PCSDA(), or a pipeline "
-                "that ends in one"
-            )
+        _check_arguments(gallery, ids, estimator, random_state)
+        validation.check_flag("carry_over", carry_over)
         self.gallery = gallery if isinstance(gallery, Gallery) else Gallery(gallery, ids)
         self.estimator = estimator
         self.gallery.refuse_file(store)
@@ -138,6 +134,13 @@ class SearchSession:
             found = sum(value is True for value in values.values())
             progress = f"{len(values)} answered, {found} found"
         return f"<SearchSession: {rows} rows, {columns} columns; {progress}>"
+
+    def __getstate__(self) -> None:
+        """Refuse a copy: two sessions with one open store would not be independent."""
+        raise TypeError(
+            "a session cannot be copied or pickled; save(path) writes its labels to a file that "
+            "SearchSession.open reads, and model_ can be saved on its own"
+        )
 
     # Labels
 
@@ -236,7 +239,10 @@ class SearchSession:
             similar = None
             if self._learned is None or len(yes) < ALONE:
                 similar = similarity(self.gallery, self._clusters, answers)
-            self._scores = order_of(self._learned, similar, len(yes))
+            linear = None
+            if len(yes) and self._clusters.of_words:
+                linear = least_squares(self.gallery, answers)
+            self._scores = order_of(self._learned, similar, linear, len(yes))
             self._learned_at = state
 
     def _try_to_learn(self, answers: Answers) -> None:
@@ -291,10 +297,8 @@ class SearchSession:
         use = learned.random
         kinds = learned.positive[use]
         if not kinds.any():
-            raise ValueError(
-                "there are no left-out examples to choose a threshold from; label at least two "
-                "examples"
-            )
+            remedy = f"; {learned.without()[1]}"
+            raise ValueError(f"there are no left-out examples to choose a threshold from{remedy}")
         if max_false_alarms is not None and kinds.all():
             raise ValueError(
                 "every random row of the gallery was answered yes, so none shows false alarms; "
@@ -371,7 +375,8 @@ class SearchSession:
             Fewer than `n` if fewer are left.
         """
         validation.check_option("how", how, STRATEGIES)
-        if isinstance(n, bool) or int(n) != n or n < 1:
+        # The remainder of an infinite number or NaN is NaN, which counts as true.
+        if isinstance(n, bool) or not isinstance(n, Real) or n < 1 or n % 1:
             raise ValueError(f"n={n!r} must be a whole number of at least 1")
         with self._lock:
             self.refit()
@@ -434,10 +439,8 @@ class SearchSession:
         yes = learned.left_out[known & learned.positive]
         no = learned.left_out[known & ~learned.positive]
         if len(yes) == 0:
-            note = (
-                "A single example cannot be left out, so there is no estimate of how many "
-                "are left; label more."
-            )
+            why, remedy = learned.without()
+            note = f"{why}, so there is no estimate of how many are left; {remedy}."
             return Remaining(float(len(pool)) / 2, 0, len(pool), len(pool), "model", note)
         ranked = self._book.ranked({name for audit in self.store.audits() for name in audit.ids})
         # Rows that are far off would distort the score distribution.
@@ -548,7 +551,8 @@ class SearchSession:
             )
         if skipped and low < recall:
             shown = "" if free else "No other row is left to show: "
-            reason += f". {shown}{skipped} skipped rows count as unanswered"
+            rows = "row counts" if skipped == 1 else "rows count"
+            reason += f". {shown}{skipped} skipped {rows} as unanswered"
         reason = f"{reason}. {uncovered}".strip()
         return Stop(stop, reason, left.basis, low, enough)
 
@@ -598,3 +602,22 @@ class SearchSession:
     def close(self) -> None:
         """Close the store. Without this call, it is closed when the program ends."""
         self.store.close()
+
+
+def _check_arguments(gallery: Any, ids: Any, estimator: Any, random_state: Any) -> None:
+    """Reject arguments before the store is opened, which would keep a wrong seed for good."""
+    if isinstance(gallery, Gallery) and ids is not None:
+        raise ValueError("this gallery already has ids; leave ids out")
+    last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
+    is_class = isinstance(last, type)
+    if estimator is not None and (is_class or not hasattr(last, "log_likelihood_ratio")):
+        raise TypeError(
+            f"estimator={estimator!r} must be a verifier, such as PCSDA(), or a pipeline "
+            "that ends in one"
+        )
+    whole = isinstance(random_state, Integral) and not isinstance(random_state, bool)
+    if not whole or random_state < 0:
+        raise ValueError(
+            f"random_state={random_state!r} must be a whole number of at least 0, which the store "
+            "keeps so that the session can be resumed"
+        )

@@ -119,6 +119,8 @@ class Store:
             raise StoreError(
                 f"{path}: there is no folder {self.path.resolve().parent}; create it first"
             )
+        if self.path is not None and self.path.is_dir():
+            raise StoreError(f"{self.path} is a folder; give the name of a file for the labels")
         with self._explained():
             # Every statement is its own transaction and is on disk when it returns.
             self._base = sqlite3.connect(
@@ -168,6 +170,10 @@ class Store:
             raise StoreError(
                 f"{self.path} cannot be read or written ({error}); check that the disk has room, "
                 "the file is writable and no other program holds it. The stored labels are safe"
+            ) from error
+        except sqlite3.ProgrammingError as error:
+            raise StoreError(
+                f"the session is closed ({error}); open it again. Labels in a file are safe"
             ) from error
         except sqlite3.DatabaseError as error:
             raise StoreError(

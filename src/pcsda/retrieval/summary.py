@@ -53,7 +53,7 @@ def state_of(session: SearchSession, max_false_alarms: float = 0.01) -> dict[str
         }
         state["threshold"] = _threshold(session, max_false_alarms)
     except ValueError as error:
-        state["note"] = str(error)
+        state["note"] = sentence(str(error))
     return state
 
 
@@ -72,6 +72,11 @@ def _threshold(session: SearchSession, rate: float) -> dict[str, Any]:
         "accepted": int((session.scores() >= found.value).sum()),
         "rows": len(session.gallery),
     }
+
+
+def sentence(message: str) -> str:
+    """Return a message as a sentence, with a capital and a full stop."""
+    return f"{message[:1].upper()}{message[1:]}."
 
 
 def labels_csv(session: SearchSession) -> str:
@@ -141,14 +146,14 @@ def _sentences(state: dict[str, Any]) -> list[str]:
         )
     lines.append(state["stop"])
     if threshold:
-        low, high = (f"{100 * end:.2g}" for end in threshold["false_alarms_interval"])
-        misses = ""
+        alarms, low, high = _percents(threshold, "false_alarms")
+        missed = ""
         if threshold["misses"] is not None:
-            misses = f" and misses {100 * threshold['misses']:.2g} % of the class"
+            share, least, most = _percents(threshold, "misses")
+            missed = f" and misses {share} % of the finds when left out ({least} to {most} %)"
         lines.append(
-            f"The threshold {threshold['value']:.3g} accepts "
-            f"{100 * threshold['false_alarms']:.2g} % of the negatives (90 % interval {low} to "
-            f"{high} %){misses}. "
+            f"The threshold {threshold['value']:.3g} accepts {alarms} % of the negatives (90 % "
+            f"interval {low} to {high} %){missed}. "
             f"{threshold['accepted']} of {threshold['rows']} rows are accepted."
         )
     if state["note"]:
@@ -156,15 +161,22 @@ def _sentences(state: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _percents(threshold: dict[str, Any], kind: str) -> list[str]:
+    """Return an error rate and the ends of its interval, in percent."""
+    shares = threshold[kind], *threshold[f"{kind}_interval"]
+    # Formatted twice, because two digits of 100 would be "1e+02".
+    return ["0" if share < 5e-5 else f"{float(f'{100 * share:.2g}'):g}" for share in shares]
+
+
 def curve_svg(curve: list[int], shown: int) -> str:
     """Draw the number of rows found against the number shown, as SVG."""
     if not curve:
         return ""
     width, height, most = 600, 200, max(max(curve), 1)
-    step = width / max(len(curve) - 1, 1)
+    step = width / len(curve)
     points = " ".join(
         f"{place * step:.1f},{height - height * value / most:.1f}"
-        for place, value in enumerate(curve)
+        for place, value in enumerate([0, *curve])
     )
     return (
         '<svg viewBox="-40 -10 660 240" role="img" '

@@ -1,0 +1,126 @@
+"""Pipelines whose earlier steps learn so much from the rows that leaving out a row tests little.
+
+A model leaves rows out of itself only. If a step before it has chosen columns by the labels, or has
+turned its axes toward single rows, then the left-out rows still look better than new rows. Such
+pipelines are scored in folds of the whole pipeline instead.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn import pipeline
+from sklearn.base import clone
+from sklearn.feature_selection import SelectorMixin, VarianceThreshold
+from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, cross_val_predict
+from sklearn.utils import get_tags
+
+from .. import validation
+from ..core.calibration import Scored
+from ..core.fit import calibrated_on
+from ..core.linalg import Array, Ints, Mask
+from ..core.warning import warn
+from ..folds import count_folds
+from ..unwrap import unwrap
+from .steps import forget
+from .verifier import Verifier
+
+# A decomposition learns much if its columns exceed the first share of the rows, and its axes the
+# second. With fewer columns or axes, thresholds and counts held in trials.
+WIDE, MANY_AXES = 0.5, 0.02
+
+
+def learned_much(model: pipeline.Pipeline, n_rows: int) -> str | None:
+    """Describe the first step before the model that learned much from the rows, if any."""
+    for step in unwrap(model).before:
+        name = type(step).__name__
+        if _is_supervised(step):
+            return f"{name} learned from the labels of the {n_rows} rows"
+        if not _is_from(step, "sklearn.decomposition"):
+            continue
+        columns, axes = step.n_features_in_, len(step.get_feature_names_out())
+        if columns > WIDE * n_rows and axes > MANY_AXES * n_rows:
+            return f"{name} learned {axes} axes of {columns} columns from {n_rows} rows"
+    return None
+
+
+def _is_supervised(step: Any) -> bool:
+    """Return whether a step learns from y; encoders of scikit-learn guard against this."""
+    if _is_from(step, "sklearn.preprocessing"):
+        return False
+    selects = isinstance(step, SelectorMixin) and not isinstance(step, VarianceThreshold)
+    return selects or bool(get_tags(step).target_tags.required)
+
+
+def _is_from(step: Any, package: str) -> bool:
+    return any(kind.__module__.startswith(package) for kind in type(step).__mro__)
+
+
+def score_in_folds(model: pipeline.Pipeline, X: Any, y: ArrayLike, params: dict[str, Any]) -> bool:
+    """Calibrate a fitted pipeline on scores from folds of the whole pipeline.
+
+    `params` are the other arguments of its fit. Returns False, and changes nothing, if the last
+    step is no single calibrated model or if the folds cannot be fitted.
+    """
+    last = model.steps[-1][1]
+    if not isinstance(last, Verifier) or validation.is_contaminated(last) or not last.calibrate:
+        return False
+    positive = validation.check_labels(validation.plain_labels(y), last.pos_label)[2]
+    together = validation.check_groups(_named(params, "groups"), len(positive))
+    scores = _fold_scores(model, X, positive, together, params)
+    if scores is None:
+        return False
+    weights = validation.check_weights(_named(params, "sample_weight"), positive)
+    calibration, known = calibrated_on(last.calibration_, Scored(scores, positive, weights))
+    if known is None:
+        return False
+    forget(last, "loo_scores_", "loo_weights_", "held_out_")
+    last.calibration_, last.held_out_ = calibration, (known.scores, known.positive, known.weights)
+    return True
+
+
+def _fold_scores(
+    model: pipeline.Pipeline,
+    X: Any,
+    positive: Mask,
+    together: Ints | None,
+    params: dict[str, Any],
+) -> Array | None:
+    """Score each row by a pipeline fitted without its fold; None if a fold cannot be fitted."""
+    n_folds = count_folds(positive, together)
+    if n_folds == 0:
+        return None
+    plain = pipeline.Pipeline(clone(model).steps)
+    # With equal priors, the decision function is the log-likelihood ratio.
+    plain.steps[-1][1].set_params(priors="equal", pos_label=None, verbose=False)
+    kind = StratifiedKFold if together is None else StratifiedGroupKFold
+    folds = kind(n_folds, shuffle=True, random_state=0)
+    splits = list(folds.split(np.empty(len(positive)), positive, together))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the fit to all rows has said it
+        try:
+            scores: Array = cross_val_predict(
+                plain, X, positive, cv=splits, method="decision_function", params=params
+            )
+        except ValueError:
+            return None
+    return scores.astype(np.float64)
+
+
+def _named(params: dict[str, Any], name: str) -> Any:
+    """Return the argument of the last step with this name: with metadata routing, the plain one."""
+    found = (value for key, value in params.items() if key.rpartition("__")[2] == name)
+    return next(found, None)
+
+
+def warn_of_learned(learned: str) -> None:
+    """Warn that left-out rows were not left out of an earlier step."""
+    warn(
+        f"{learned}, and leaving rows out of the last step does not leave them out of that one, so "
+        "thresholds and counts may be wrong: give recalibrate(X_new, y_new) and "
+        "choose_threshold(X=X_new, y=y_new) rows that were not used for fitting, or use more rows "
+        "or fewer components"
+    )
