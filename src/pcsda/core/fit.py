@@ -280,7 +280,7 @@ def _fit_density(subspace: Subspace, moments: Moments, rule: Rule) -> Density:
         cause = f"are too few for n_components={width} axes; lower n_components or {remedy}"
         if nu > 0 and min(projected.n_positive, projected.n_negative) > ENOUGH * width:
             cause = (
-                "do not differ next to the spread of all rows: a few rows of X are far from all "
+                "do not differ next to the spread of all rows, so a few rows of X are far from all "
                 "others, or regularization is 0; correct or leave out such rows, or raise it"
             )
         return NoDensity(

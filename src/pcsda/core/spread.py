@@ -106,8 +106,8 @@ def naming_the_offset(X: Floats) -> Iterator[None]:
         yield
     except NoSpread as error:
         raise NoSpread(
-            "the rows of X differ by too little for double precision, because all numbers are "
-            f"near {max(X.max(), -X.min()):.3g}; subtract the mean of each column first"
+            "the rows of X differ by too little for double precision next to numbers of up to "
+            f"{max(X.max(), -X.min()):.3g}; subtract the mean of each column first"
         ) from error
 
 

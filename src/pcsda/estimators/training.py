@@ -90,8 +90,9 @@ def _of_type(components: Array, dtype: DTypeLike) -> Floats:
         found: Floats = components.astype(dtype)
     if not np.isfinite(found).all():
         raise ScaleError(
-            f"the axes overflow {np.dtype(dtype)} because the spread of X is about "
-            f"{1 / np.abs(components).max():.1g}; divide X by its scale first, or give float64 rows"
+            f"the axes have entries of up to {np.abs(components).max():.3g}, which overflow "
+            f"{np.dtype(dtype)}, because X varies so little; divide X by its scale first, or give "
+            "float64 rows"
         )
     return found
 
