@@ -110,9 +110,9 @@ def warn_of_misses(threshold: Threshold) -> None:
         warn(
             f"at the threshold of {threshold.value:.3g}, labels reject "
             f"{threshold.misses:.0%} of their own left-out rows, so hardly any row is named: the "
-            f"labels differ too little for this rate ({threshold.rule}). Ask for a higher "
-            "rate (choose_threshold, or pcsda identify --max-false-alarms), give choose_threshold "
-            "rows of strangers, or add rows and labels",
+            "labels differ too little for this rate, or are too few to show a threshold for it "
+            f"({threshold.rule}). Ask for a higher rate (choose_threshold, or pcsda identify "
+            "--max-false-alarms), give choose_threshold rows of strangers, or add rows and labels",
         )
 
 
