@@ -111,6 +111,7 @@ def test_a_similar_class_is_less_often_taken_for_hidden_positives(kind):
 
 @pytest.mark.more
 @BOTH
+@UNBOUNDED
 def test_a_fifth_hidden_among_overlapping_classes_is_found_with_ten_positives(kind):
     """At least half of the lost average precision comes back."""
     found = []
@@ -138,6 +139,7 @@ def test_a_fifth_hidden_among_overlapping_classes_is_found_with_ten_positives(ki
         (KernelPCSDA, 3, 0.25),
     ],
 )
+@UNBOUNDED
 def test_contamination_recovers_what_hidden_positives_cost(kind, n_positive, back):
     """This holds for average precision and for the factor by which a count is wrong."""
     found = []
@@ -163,6 +165,7 @@ def test_contamination_recovers_what_hidden_positives_cost(kind, n_positive, bac
     [*product([PCSDA, KernelPCSDA], (0.0, 0.05, 0.2))],
 )
 @pytest.mark.more  # for scores whose truth is known, `core/test_contamination.py` tests the same
+@UNBOUNDED
 def test_the_interval_covers_the_share(kind, share):
     covered = []
     for seed in range(8):
@@ -174,6 +177,7 @@ def test_the_interval_covers_the_share(kind, share):
 
 @pytest.mark.parametrize(("kind", "n_positive"), [*product([PCSDA, KernelPCSDA], (3, 10))])
 @pytest.mark.more
+@UNBOUNDED
 def test_overlapping_classes_are_ranked_no_worse_at_any_share(kind, n_positive):
     """Neither average precision nor the interval's coverage suffers, over a grid of shares."""
     covered = []
@@ -270,6 +274,7 @@ def test_a_precomputed_kernel_equals_the_kernel():
 @pytest.mark.filterwarnings("ignore:(one positive|gamma='positive')")
 @pytest.mark.more  # a matter of quality, over many draws
 @LINEAR
+@UNBOUNDED
 def test_one_positive_among_hidden_ones_ranks_no_worse_than_distance(kind):
     """Axes pointed away from hidden positives: precision 0.85, kernel 0.78, distance 0.97."""
     gain = []

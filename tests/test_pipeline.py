@@ -372,11 +372,17 @@ def test_models_without_folds_warn_of_a_step_that_learned_much(last):
     rows, y = noisy(120, 200)
     says = (
         "PCA learned 10 axes of 200 columns from 120 rows, and .* thresholds and counts may be "
-        r"wrong: give recalibrate\(X_new, y_new\)"
+        r"wrong: (give recalibrate\(X_new, y_new\)|fit that step on other rows)"
     )
     with pytest.warns(UserWarning, match=says) as caught:
         make_pipeline(PCA(10), last).fit(rows, y)
     assert sum("learned" in str(one.message) for one in caught) == 1
+
+
+def test_models_without_left_out_scores_have_nothing_to_warn_of():
+    rows, y = noisy(120, 200)
+    model = make_pipeline(PCA(10), PCSDA.published(random_state=0)).fit(rows, y)
+    assert not hasattr(model[-1], "held_out_")
 
 
 def test_a_single_positive_cannot_be_scored_in_folds():

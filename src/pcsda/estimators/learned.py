@@ -33,6 +33,14 @@ from .verifier import Verifier
 WIDE, MANY_AXES = 0.5, 0.02
 
 
+def keeps_scores(model: pipeline.Pipeline) -> bool:
+    """Return whether the last step may have scores of rows left out of it, as banks have inside."""
+    last = unwrap(model).model
+    return (
+        not isinstance(last, Verifier) or hasattr(last, "loo_scores_") or hasattr(last, "held_out_")
+    )
+
+
 def learned_much(model: pipeline.Pipeline, n_rows: int) -> str | None:
     """Describe the first step before the model that learned much from the rows, if any."""
     for step in unwrap(model).before:
@@ -116,11 +124,15 @@ def _named(params: dict[str, Any], name: str) -> Any:
     return next(found, None)
 
 
-def warn_of_learned(learned: str) -> None:
+def warn_of_learned(model: pipeline.Pipeline, learned: str) -> None:
     """Warn that left-out rows were not left out of an earlier step."""
+    remedy = "fit that step on other rows"
+    if hasattr(model, "recalibrate"):
+        remedy = (
+            "give recalibrate(X_new, y_new) and choose_threshold(X=X_new, y=y_new) rows that were "
+            "not used for fitting"
+        )
     warn(
         f"{learned}, and leaving rows out of the last step does not leave them out of that one, so "
-        "thresholds and counts may be wrong: give recalibrate(X_new, y_new) and "
-        "choose_threshold(X=X_new, y=y_new) rows that were not used for fitting, or use more rows "
-        "or fewer components"
+        f"thresholds and counts may be wrong: {remedy}, or use more rows or fewer components"
     )

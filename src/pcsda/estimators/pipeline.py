@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from sklearn import pipeline
 
 from ..validation import MatrixLike
-from .learned import learned_much, score_in_folds, warn_of_learned
+from .learned import keeps_scores, learned_much, score_in_folds, warn_of_learned
 from .wrapping import VerifierMethods
 
 
@@ -60,10 +60,10 @@ class VerifierPipeline(VerifierMethods, pipeline.Pipeline):
         self : VerifierPipeline
         """
         super().fit(X, y, **params)
-        if y is not None:
+        if y is not None and keeps_scores(self):
             learned = learned_much(self, np.shape(y)[0])
             if learned and not score_in_folds(self, X, y, params):
-                warn_of_learned(learned)
+                warn_of_learned(self, learned)
         return self
 
 
