@@ -270,8 +270,7 @@ def grid_rows(model: PCSDA | KernelPCSDA, data: Data, others: Any, seed: int) ->
                 yield from of_kernel(matrix, ridges, weights)  # overwrites the matrix
 
     leave, log_odds = Leave(together=data.together), data.log_odds(model.priors)
-    columns = np.inf if is_curved(model) else float(X.shape[1])
-    rule = replace(rule_of(model), columns=columns)
+    rule = replace(rule_of(model), columns=np.inf if is_curved(model) else float(X.shape[1]))
     return GridRows(rule, log_odds, groups, factors, values, leave, kernel)
 
 
