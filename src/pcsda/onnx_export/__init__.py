@@ -141,7 +141,7 @@ def _naming_columns(inside: Unwrapped) -> Iterator[None]:
     """Explain that skl2onnx knows neither names nor places of the columns of our pipelines."""
     try:
         yield
-    except (RuntimeError, AssertionError, TypeError) as error:
+    except (RuntimeError, AssertionError, TypeError, LookupError) as error:
         if not any(isinstance(step, ColumnTransformer) for step in inside.before):
             raise
         raise ValueError(
