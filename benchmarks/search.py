@@ -352,7 +352,7 @@ of ranks, and least squares alone. In mean recall they are ahead of the verifier
 (unrelated kinds). The sum of scores has the smallest errors: 0.005, 0.008 and 0.018. In 18 searches
 on planted documents drawn after that choice, it is ahead by 0.025 ±0.017, 0.053 ±0.008 and 0.001
 ±0.025, and least squares alone by 0.017 ±0.023, 0.083 ±0.018 and 0.048 ±0.013. The reviews were
-looked at once, over three starts each: the sum of scores is ahead by 0.013 ±0.004
+tried only after that, over three starts each: the sum of scores is ahead by 0.013 ±0.004
 (nagtegaal_2019), -0.001 ±0.001 (bannach_brown_2019) and 0.010 ±0.008 (kitchenham_2010), least
 squares alone by 0.019 ±0.004, -0.002 ±0.003 and -0.011 ±0.015. The gain comes late in a search.
 

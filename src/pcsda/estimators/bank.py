@@ -96,9 +96,9 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
     threshold_ : Threshold
         The threshold used by `identify`. `choose_threshold` sets it. Otherwise it is chosen when it
         is first needed, to accept 1 % of strangers (rows that belong to no label), or fewer if
-        labels lie far apart (see :meth:`choose_threshold`). It does not
-        exist if no label can serve as a stranger, as with two labels and no background, unless
-        `choose_threshold` was given rows of strangers.
+        labels lie far apart (see :meth:`choose_threshold`). It does not exist if no label can serve
+        as a stranger, as with two labels and no background, unless `choose_threshold` was given
+        rows of strangers.
     clusters_ : array of shape (n_samples,)
         Shared cluster of each training row: of the rows given to `fit`, then of the background
         rows, then of the rows added later.
