@@ -17,6 +17,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -34,7 +35,7 @@ from pcsda import KernelPCSDA, VerifierBank
 from pcsda.metrics import cllr
 
 from .markdown import details, table
-from .paper.datasets import AbsentError, load
+from .paper.datasets import AbsentError, Dataset, load
 from .paper.rows import Row, RowFile, read
 
 HERE = Path(__file__).parent
@@ -290,11 +291,14 @@ def problems(options: argparse.Namespace) -> Iterator[tuple[Row, Callable[[], Pr
     for seed, (name, data) in product(range(options.draws), sets.items()):
         for n_rows in options.rows_per_label or PER_LABEL.get(name, USUAL):
             facts = {"dataset": name, "n_rows": n_rows, "draw": seed}
-            if name in PLANTED:
-                yield facts, lambda c=PLANTED[name], n=n_rows, s=seed: planted(c, n, s)
-                continue
-            pair = DOUBLES.get(name, ())
-            yield facts, lambda data=data, n=n_rows, s=seed, p=pair: draw(data.X, data.y, n, s, p)
+            yield facts, partial(problem_of, name, data, n_rows, seed)
+
+
+def problem_of(name: str, data: Dataset | None, n_rows: int, seed: int) -> Problem:
+    """Draw a problem from planted identities, or from a data set."""
+    if data is None:
+        return planted(PLANTED[name], n_rows, seed)
+    return draw(data.X, data.y, n_rows, seed, DOUBLES.get(name, ()))
 
 
 def run(options: argparse.Namespace) -> None:

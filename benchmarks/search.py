@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -31,7 +32,7 @@ from sklearn.svm import LinearSVC
 from pcsda import SearchSession
 
 from .markdown import details, table
-from .paper.datasets import AbsentError, load
+from .paper.datasets import AbsentError, Dataset, load
 from .paper.rows import Row, RowFile, read
 from .planted_text import RIDGES, least_squares
 
@@ -45,6 +46,15 @@ LABELS, BATCH = 200, 25
 MARKS = (50, 100, 200)
 WEAK = 300
 KEY = ("dataset", "class", "start", "draw", "method")
+
+
+class Start(NamedTuple):
+    """All rows, which of them belong to the class, and the first answers."""
+
+    X: object
+    truth: np.ndarray
+    yes: list[int]
+    no: list[int]
 
 
 @dataclass
@@ -198,8 +208,8 @@ def simulate_session(
     return found, spent / rounds, facts
 
 
-def problems(options: argparse.Namespace) -> Iterator[tuple[Row, object, np.ndarray, list, list]]:
-    """Yield all searches: a set, a class and its examples."""
+def problems(options: argparse.Namespace) -> Iterator[tuple[Row, Start]]:
+    """Yield all searches: their facts, and the rows, the truth and the examples to start with."""
     cells = product(range(options.draws), options.sets, options.starts)
     for draw, name, n_start in cells:
         try:
@@ -211,28 +221,41 @@ def problems(options: argparse.Namespace) -> Iterator[tuple[Row, object, np.ndar
         labels = np.flatnonzero(sizes >= min(30, sizes.max()))
         chosen = np.random.default_rng(0).permutation(labels)[: options.classes]
         for label in np.sort(chosen).tolist():
-            truth = data.y == label
-            rng = np.random.default_rng([draw, label, n_start])
-            yes = rng.choice(np.flatnonzero(truth), n_start, replace=False).tolist()
             facts = (name, label, n_start, draw)
-            X = np.asarray(data.X, dtype=np.float32)
-            yield dict(zip(KEY, facts, strict=False)), X, truth, yes, []
+            yield dict(zip(KEY, facts, strict=False)), of_class(data, label, n_start, draw)
     for draw, name in product(range(options.draws), options.reviews):
-        path = Path(os.environ.get("PCSDA_DATA", ".")) / f"review_{name}.npz"
-        if not path.exists():
+        if not review_file(name).exists():
             print(f"{name} is absent")
             continue
-        with np.load(path, allow_pickle=False) as file:
-            parts = file["data"].astype("f4"), file["indices"], file["indptr"]
-            X, truth = sparse.csr_matrix(parts, shape=tuple(file["shape"])), file["y"] == 1
-        rng = np.random.default_rng([draw, 0])
-        yes = [int(rng.choice(np.flatnonzero(truth)))]
-        no = [int(rng.choice(np.flatnonzero(~truth)))]
-        yield dict(zip(KEY, (name, 1, 1, draw), strict=False)), X, truth, yes, no
+        yield dict(zip(KEY, (name, 1, 1, draw), strict=False)), of_review(name, draw)
 
 
-def measured(name: str, X: object, truth: np.ndarray, yes: list, no: list) -> Row:
+def of_class(data: Dataset, label: int, n_start: int, draw: int) -> Start:
+    """Return the start of a search for a class of pictures or sounds."""
+    truth = data.y == label
+    rng = np.random.default_rng([draw, label, n_start])
+    yes = rng.choice(np.flatnonzero(truth), n_start, replace=False).tolist()
+    return Start(np.asarray(data.X, dtype=np.float32), truth, yes, [])
+
+
+def of_review(name: str, draw: int) -> Start:
+    """Return the start of a search for the included records of a review."""
+    with np.load(review_file(name), allow_pickle=False) as file:
+        parts = file["data"].astype("f4"), file["indices"], file["indptr"]
+        X, truth = sparse.csr_matrix(parts, shape=tuple(file["shape"])), file["y"] == 1
+    rng = np.random.default_rng([draw, 0])
+    yes = [int(rng.choice(np.flatnonzero(truth)))]
+    no = [int(rng.choice(np.flatnonzero(~truth)))]
+    return Start(X, truth, yes, no)
+
+
+def review_file(name: str) -> Path:
+    return Path(os.environ.get("PCSDA_DATA", ".")) / f"review_{name}.npz"
+
+
+def measured(name: str, start: Start) -> Row:
     """Measure one search."""
+    X, truth, yes, no = start
     documents = sparse.issparse(X)
     labels = int(0.3 * X.shape[0]) // 10 * 10 if documents else LABELS
     batch = 10 if documents else BATCH
@@ -261,15 +284,16 @@ def run(options: argparse.Namespace) -> None:
     file = RowFile(options.rows)
     done = {tuple(row[name] for name in KEY) for row in file.rows}
     end = time.monotonic() + 60 * options.minutes
-    for facts, X, truth, yes, no in problems(options):
-        ours = ("pcsda", "pcsda, LSA") if sparse.issparse(X) else ("pcsda",)
-        for name in (*ours, *(DOCUMENTS if sparse.issparse(X) else RIVALS)):
+    for facts, start in problems(options):
+        documents = sparse.issparse(start.X)
+        ours = ("pcsda", "pcsda, LSA") if documents else ("pcsda",)
+        for name in (*ours, *(DOCUMENTS if documents else RIVALS)):
             row = facts | {"method": name}
             if tuple(row[key] for key in KEY) in done:
                 continue
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                file.append([row | measured(name, X, truth, yes, no)])
+                file.append([row | measured(name, start)])
             if time.monotonic() > end:
                 print("the time is up; the same command resumes from here")
                 file.close()
