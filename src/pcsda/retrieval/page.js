@@ -240,9 +240,9 @@ async function refresh() {
   byId("threshold").textContent = !t ? state.note :
     `A log-likelihood ratio of ${t.value.toPrecision(3)} accepts ${percent(t.false_alarms)} of the negatives ` +
     `(${percent(t.false_alarms_interval[0])} to ${percent(t.false_alarms_interval[1])})` +
-    (t.misses === null ? "" : ` and misses ${percent(t.misses)} of the finds when left out ` +
-    `(${percent(t.misses_interval[0])} to ${percent(t.misses_interval[1])})`) +
-    `. ${t.accepted} of ${t.rows} rows are accepted.`;
+    ` and misses ${percent(t.misses)} of the class ` +
+    `(${percent(t.misses_interval[0])} to ${percent(t.misses_interval[1])})` +
+    `.${t.vague} ${t.accepted} of ${t.rows} rows are accepted.`;
 }
 
 function curve(values, shown) {
