@@ -186,13 +186,18 @@ class LabelBook:
 
     def free(self) -> Ints:
         """Return the numbers of the finite rows without an answer."""
-        free = self.gallery.usable.copy()
-        free[self.gallery.places(self.values())] = False
-        return np.flatnonzero(free)
+        return self._finite_without(self.values())
 
     def undecided(self) -> Ints:
         """Return the numbers of the finite rows that were skipped or have no answer."""
-        return np.union1d(self.free(), self.rows(None))
+        values = self.values()
+        return self._finite_without(name for name in values if values[name] is not None)
+
+    def _finite_without(self, ids: Iterable[Any]) -> Ints:
+        """Return the numbers of the finite rows except those with the given ids."""
+        kept = self.gallery.usable.copy()
+        kept[self.gallery.places(ids)] = False
+        return np.flatnonzero(kept)
 
 
 def listed(ids: Any) -> list[Any]:
