@@ -180,7 +180,9 @@ def test_forms_and_large_requests_are_refused(served):
         *("", "[]", "3", "{", "null", '{"place": 0}', '{"place": -1, "value": "yes"}'),
         *('{"place": 9999, "value": "yes"}', '{"place": "0", "value": "yes"}'),
         *('{"place": 0, "value": "perhaps"}', '{"place": true, "value": "no"}', "[" * 5000),
-        '{"place": 0.0, "value": "yes"}',
+        *('{"place": 0.0, "value": "yes"}', '{"place": [], "value": "yes"}'),
+        *('{"place": [1, "2"], "value": "no"}', '{"place": [1, 9999], "value": "no"}'),
+        json.dumps({"place": [1] * 201, "value": "no"}),
     ],
 )
 def test_invalid_answers_are_refused_and_not_stored(served, body):

@@ -16,8 +16,7 @@ from .gallery import NOT_FINITE, Gallery
 from .store import VALUES, Entry, Store, StoreError
 
 NO_EXAMPLE = (
-    "no row has been answered yes yet; label at least one example of what you are looking "
-    "for, in a row without missing or infinite values"
+    "no row has been answered yes yet; label at least one example of what you are looking for"
 )
 
 
@@ -171,7 +170,8 @@ class LabelBook:
                     f"nothing can be learned from row {name!r}, which was answered yes but has "
                     f"{NOT_FINITE}; label an example that is finite"
                 )
-        return NO_EXAMPLE
+        finite = "" if self.gallery.usable.all() else f", in a row without {NOT_FINITE}"
+        return NO_EXAMPLE + finite
 
     def uncovered(self) -> str:
         """Return a sentence with the number of unanswered rows that are not finite.
