@@ -220,6 +220,38 @@ def test_marking_the_rest_is_undone_at_once(visit, served):
     assert set(served.session.labels()) & set(places) == {places[0]}
 
 
+def test_leaving_while_an_answer_is_on_its_way_asks_first(visit, served, monkeypatch):
+    """A reload right after some quick answers lost the last of them."""
+    page, wait, label = visit(served), threading.Event(), served.session.label
+    monkeypatch.setattr(served.session, "label", lambda *a, **k: (wait.wait(30), label(*a, **k)))
+    stays = "!window.dispatchEvent(new Event('beforeunload', { cancelable: true }))"
+    assert not page.evaluate(stays)
+    page.keyboard.press("y")
+    assert page.evaluate(stays)
+    wait.set()
+    until(page, f"!{stays}")
+    assert served.session.labels()[shown(page)[0]] is True
+
+
+def test_an_undo_after_the_last_row_shows_it_again(visit, pictures):
+    """The screen stayed empty until the page was loaded again."""
+    session = SearchSession(X[:30])
+    session.label(3, True)
+    session.label(np.setdiff1d(np.arange(30), [3, 5]), False)
+    served = Served(session, Media("image", [f"{row}.png" for row in range(30)], pictures))
+    try:
+        page = visit(served)
+        page.keyboard.press("n")
+        until(page, "message.textContent === 'No row is left to show.'")
+        settled(page)
+        page.keyboard.press("u")
+        until(page, "cards.length === 1")
+        settled(page)
+        assert shown(page) == [5]
+    finally:
+        served.stop()
+
+
 def test_a_new_screen_begins_at_its_top(visit, served):
     """After the last card of a screen, the first card of the next one was out of sight."""
     page = visit(served, viewport={"width": 390, "height": 700})

@@ -12,6 +12,7 @@ let busy = false;
 let asked = 0;
 let answered = 0;
 let sending = Promise.resolve();
+let unsent = 0;
 
 function say(text, wrong = false) {
   message.textContent = text;
@@ -184,10 +185,11 @@ function answer(value, places = [at]) {
   given.forEach((card) => mark(card, value));
   const body = { place: given.map((card) => card.place), value, who };
   // Answers are sent one after the other, so that undo removes the last one.
+  unsent += 1;
   sending = sending.then(() => ask("label", body)).then(count).catch((error) => {
     given.forEach((card, i) => mark(card, before[i]));
     say(`This answer was not stored: ${error.message || error}`, true);
-  });
+  }).finally(() => { unsent -= 1; });
   const open = cards.findIndex((other, i) => i > places.at(-1) && !other.value);
   const first = cards.findIndex((other) => !other.value);
   if (first < 0) next();
@@ -208,7 +210,8 @@ async function undo() {
       select(shown[0]);
       say("Undone.");
     }
-    await refresh();
+    if (!cards.length && places.length) await next();
+    else await refresh();
   } catch (error) {
     say(String(error.message || error), true);
   }
@@ -282,6 +285,8 @@ document.addEventListener("keydown", (event) => {
 for (const button of document.querySelectorAll("#actions [data-value]")) {
   button.addEventListener("click", () => answer(button.dataset.value));
 }
+// Whoever leaves the page while answers are on their way would lose them.
+window.addEventListener("beforeunload", (event) => { if (unsent) event.preventDefault(); });
 byId("undo").addEventListener("click", undo);
 byId("rest").addEventListener("click", rest);
 byId("how").addEventListener("change", next);
