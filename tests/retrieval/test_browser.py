@@ -206,6 +206,63 @@ def test_marking_the_rest_no_brings_the_next_screen(visit, served):
     assert all(values[place] is False for place in places[1:])
 
 
+def test_marking_the_rest_is_undone_at_once(visit, served):
+    """It took as many undos as there were rows, although the screen was gone after one key."""
+    page = visit(served)
+    places = shown(page)
+    page.keyboard.press("y")
+    page.keyboard.press("r")
+    other_screen(page, places)
+    page.keyboard.press("u")
+    until(page, "message.textContent === 'Undone; those 23 rows will be shown again.'")
+    settled(page)
+    assert page.inner_text("#shown").splitlines()[0] == "4"
+    assert set(served.session.labels()) & set(places) == {places[0]}
+
+
+def test_leaving_while_an_answer_is_on_its_way_asks_first(visit, served, monkeypatch):
+    """A reload right after some quick answers lost the last of them."""
+    page, wait, label = visit(served), threading.Event(), served.session.label
+    monkeypatch.setattr(served.session, "label", lambda *a, **k: (wait.wait(30), label(*a, **k)))
+    stays = "!window.dispatchEvent(new Event('beforeunload', { cancelable: true }))"
+    assert not page.evaluate(stays)
+    page.keyboard.press("y")
+    assert page.evaluate(stays)
+    wait.set()
+    until(page, f"!{stays}")
+    assert served.session.labels()[shown(page)[0]] is True
+
+
+def test_an_undo_after_the_last_row_shows_it_again(visit, pictures):
+    """The screen stayed empty until the page was loaded again."""
+    session = SearchSession(X[:30])
+    session.label(3, True)
+    session.label(np.setdiff1d(np.arange(30), [3, 5]), False)
+    served = Served(session, Media("image", [f"{row}.png" for row in range(30)], pictures))
+    try:
+        page = visit(served)
+        page.keyboard.press("n")
+        until(page, "message.textContent === 'No row is left to show.'")
+        settled(page)
+        page.keyboard.press("u")
+        until(page, "cards.length === 1")
+        settled(page)
+        assert shown(page) == [5]
+    finally:
+        served.stop()
+
+
+def test_a_new_screen_begins_at_its_top(visit, served):
+    """After the last card of a screen, the first card of the next one was out of sight."""
+    page = visit(served, viewport={"width": 390, "height": 700})
+    before = shown(page)
+    for _ in before:
+        page.keyboard.press("n")
+    other_screen(page, before)
+    assert page.evaluate("cards[0].node.getBoundingClientRect().top") >= 0
+    assert page.evaluate("message.getBoundingClientRect().top") > -1
+
+
 def test_two_pages_share_one_session(visit, served):
     one, two = visit(served), visit(served)
     first, second = shown(one)[0], shown(two)[1]
@@ -227,6 +284,7 @@ def test_strategies_and_thresholds_can_be_chosen(visit, served):
     page.select_option("#how", "random")
     other_screen(page, before)
     assert len(served.session.store.audits()[0].ids) == 24
+    assert "Answer all 24: an audit counts once it is complete." in page.inner_text("#message")
     words = page.inner_text("#threshold")
     page.select_option("#alarms", "0.05")
     until(page, "document.getElementById('threshold').innerText !== value", words)

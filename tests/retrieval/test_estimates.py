@@ -16,10 +16,10 @@ from pcsda.retrieval.estimates import (
     SLOPE_ERROR,
     count_by_audit,
     count_by_model,
-    count_by_shape,
     counts_by_answers,
     counts_by_odds,
     falling,
+    fit_shape,
     log_likelihood,
     rows_to_rule_out,
 )
@@ -67,8 +67,8 @@ def test_the_shape_of_the_scores_reveals_the_class_size(by_rank):
     seen, pool = order[:200], order[200:]
     yes, no = scores[seen[positive[seen]]], scores[seen[~positive[seen]]]
     true = positive[pool].sum()
-    assert 0.8 * true < count_by_shape(yes, no, scores[pool], 2) < 1.25 * true
-    assert count_by_shape(yes, no, scores[pool], 1) == pytest.approx(true, rel=0.1)
+    assert 0.8 * true < fit_shape(yes, no, scores[pool], 2).count < 1.25 * true
+    assert fit_shape(yes, no, scores[pool], 1).count == pytest.approx(true, rel=0.1)
     _, low, high = count_by_model(yes, no, scores[pool], positive[seen] if by_rank else [])
     assert low <= true <= high
 
@@ -160,7 +160,7 @@ def test_dwindling_finds_outweigh_the_shape_of_the_scores():
     yes, no = rng.normal(6, 5, 35), rng.normal(2, 3, 65)
     pool = np.concatenate([rng.normal(-7, 3, 7000), 4 - rng.exponential(2, 1000)])
     finds = [bool(value) for value in np.arange(100) < 35]
-    shape = count_by_shape(yes, no, pool, 2)
+    shape = fit_shape(yes, no, pool, 2).count
     count, _, high = count_by_model(yes, no, pool, finds)
     early = count_by_model(yes, no, pool, [])
     assert count < early[0] / 2

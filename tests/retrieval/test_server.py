@@ -14,7 +14,7 @@ from retrieval_factories import TOKEN, Served
 from sklearn.datasets import load_digits
 
 import pcsda
-from pcsda import SearchSession
+from pcsda import SearchSession, Threshold
 from pcsda.retrieval import guard, media
 from pcsda.retrieval.media import Media, media_of
 from pcsda.retrieval.store import StoreError
@@ -180,7 +180,9 @@ def test_forms_and_large_requests_are_refused(served):
         *("", "[]", "3", "{", "null", '{"place": 0}', '{"place": -1, "value": "yes"}'),
         *('{"place": 9999, "value": "yes"}', '{"place": "0", "value": "yes"}'),
         *('{"place": 0, "value": "perhaps"}', '{"place": true, "value": "no"}', "[" * 5000),
-        '{"place": 0.0, "value": "yes"}',
+        *('{"place": 0.0, "value": "yes"}', '{"place": [], "value": "yes"}'),
+        *('{"place": [1, "2"], "value": "no"}', '{"place": [1, 9999], "value": "no"}'),
+        json.dumps({"place": [1] * 201, "value": "no"}),
     ],
 )
 def test_invalid_answers_are_refused_and_not_stored(served, body):
@@ -285,17 +287,17 @@ def test_a_summary_gives_the_interval_of_the_misses():
     """After two examples it said that 100 % are missed, as if that were known."""
     session = SearchSession(X)
     session.label(np.flatnonzero(y == 3)[:2], True)
-    words = r"misses [\d.]+ % of the finds when left out \([\d.]+ to [\d.]+ %\)"
+    words = r"misses [\d.]+ % of the class \([\d.]+ to [\d.]+ %\)"
     assert re.search(words, render(session, Media()))
 
 
-def test_error_rates_are_written_without_exponents():
+def test_error_rates_are_written_without_exponents(monkeypatch):
     """The report said that 1e+02 % of the class are missed."""
-    rows = np.random.default_rng(0).normal(size=(300, 12))
-    rows[:30] += 3
-    session = SearchSession(rows)
-    session.label([0, 1], True)
-    assert "misses 100 % of the finds when left out (22 to 100 %)" in render(session, Media())
+    session = SearchSession(X)
+    session.label(np.flatnonzero(y == 3)[:2], True)
+    whole = Threshold(9.0, 0.0, (0.0, 0.01), 1.0, (0.22, 1.0), 800, 90, "by hand")
+    monkeypatch.setattr(session, "choose_threshold", lambda **_: whole)
+    assert "misses 100 % of the class (22 to 100 %)" in render(session, Media())
 
 
 def test_a_note_on_the_page_is_a_sentence():

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from html import escape
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import betaincinv
 
 from .decision import bayes_threshold
-from .linalg import Array, Ints
+from .linalg import Array, Ints, Mask
 from .warning import number_of, warn
 
+Interval = tuple[float, float]
 # Confidence level of the intervals.
 LEVEL = 0.9
 # The tail holds this share of the rows, but at least TAIL_ROWS and at most half of them. If
@@ -214,7 +214,7 @@ class Tail:
 
 def choose_threshold(
     scores: Array,
-    positive: NDArray[np.bool_],
+    positive: Mask,
     weights: Array | None = None,
     *,
     max_false_alarms: float | None = None,
@@ -252,12 +252,7 @@ def choose_threshold(
     >>> choose_threshold(scores, positive, max_misses=0.1).value
     0.495
     """
-    tails: list[Tail | None] = []
-    for members, sign in ((~positive, 1.0), (positive, -1.0)):
-        weight = None if weights is None else weights[members]
-        owner = identity if sign > 0 else None
-        tails.append(Tail.of(sign * scores[members], weight, owner) if members.any() else None)
-    negatives, positives = tails
+    negatives, positives = _tails(scores, positive, weights, identity)
     if max_false_alarms is not None:
         assert negatives is not None
         _warn_if_fine("max_false_alarms", max_false_alarms, negatives, "negative")
@@ -276,10 +271,19 @@ def choose_threshold(
         rule = (
             f"prior {prior:.4g}, a miss costs {cost_miss:.4g}, a false alarm {cost_false_alarm:.4g}"
         )
-    false_alarms = _estimated(negatives, value)
-    misses = _estimated(positives, float(np.nextafter(-value, np.inf)))
     counts = int(np.sum(~positive)), int(np.sum(positive))
-    return Threshold(value, *false_alarms, *misses, *counts, f"{rule}, on {source}")
+    rates = _estimated(negatives, positives, value)
+    return Threshold(value, *rates, *counts, f"{rule}, on {source}")
+
+
+def error_rates(
+    value: float, scores: Array, positive: Mask, weights: Array | None = None
+) -> tuple[float, Interval, float, Interval]:
+    """Return the false alarms and the misses of a threshold, each followed by its interval.
+
+    `scores`, `positive` and `weights` are as in :func:`choose_threshold`.
+    """
+    return _estimated(*_tails(scores, positive, weights), value)
 
 
 def raised(value: float, positives: Tail) -> float:
@@ -323,7 +327,7 @@ def check_criterion(
         bayes_threshold(prior, cost_miss=cost_miss, cost_false_alarm=cost_false_alarm)
 
 
-def interval(rate: float, n_rows: float, level: float = LEVEL) -> tuple[float, float]:
+def interval(rate: float, n_rows: float, level: float = LEVEL) -> Interval:
     """Return the Clopper-Pearson interval for an error rate; `n_rows` may be fractional."""
     errors, tail = rate * n_rows, (1 - level) / 2
     low = betaincinv(errors, n_rows - errors + 1, tail) if errors > 0 else 0.0
@@ -331,7 +335,26 @@ def interval(rate: float, n_rows: float, level: float = LEVEL) -> tuple[float, f
     return float(low), float(high)
 
 
-def _estimated(tail: Tail | None, value: float) -> tuple[float, tuple[float, float]]:
+def _tails(
+    scores: Array, positive: Mask, weights: Array | None, identity: Ints | None = None
+) -> tuple[Tail | None, Tail | None]:
+    """Return the tails of the negatives and of the positives; None for a class without rows."""
+    tails: list[Tail | None] = []
+    for members, sign in ((~positive, 1.0), (positive, -1.0)):
+        weight = None if weights is None else weights[members]
+        owner = identity if sign > 0 else None
+        tails.append(Tail.of(sign * scores[members], weight, owner) if members.any() else None)
+    negatives, positives = tails
+    return negatives, positives
+
+
+def _estimated(
+    negatives: Tail | None, positives: Tail | None, value: float
+) -> tuple[float, Interval, float, Interval]:
+    return (*_rate(negatives, value), *_rate(positives, float(np.nextafter(-value, np.inf))))
+
+
+def _rate(tail: Tail | None, value: float) -> tuple[float, Interval]:
     if tail is None:
         return math.nan, (0.0, 1.0)
     rate = tail.rate(value)

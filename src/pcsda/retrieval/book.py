@@ -16,8 +16,7 @@ from .gallery import NOT_FINITE, Gallery
 from .store import VALUES, Entry, Store, StoreError
 
 NO_EXAMPLE = (
-    "no row has been answered yes yet; label at least one example of what you are looking "
-    "for, in a row without missing or infinite values"
+    "no row has been answered yes yet; label at least one example of what you are looking for"
 )
 
 
@@ -171,7 +170,8 @@ class LabelBook:
                     f"nothing can be learned from row {name!r}, which was answered yes but has "
                     f"{NOT_FINITE}; label an example that is finite"
                 )
-        return NO_EXAMPLE
+        finite = "" if self.gallery.usable.all() else f", in a row without {NOT_FINITE}"
+        return NO_EXAMPLE + finite
 
     def uncovered(self) -> str:
         """Return a sentence with the number of unanswered rows that are not finite.
@@ -186,13 +186,18 @@ class LabelBook:
 
     def free(self) -> Ints:
         """Return the numbers of the finite rows without an answer."""
-        free = self.gallery.usable.copy()
-        free[self.gallery.places(self.values())] = False
-        return np.flatnonzero(free)
+        return self._finite_without(self.values())
 
     def undecided(self) -> Ints:
         """Return the numbers of the finite rows that were skipped or have no answer."""
-        return np.union1d(self.free(), self.rows(None))
+        values = self.values()
+        return self._finite_without(name for name in values if values[name] is not None)
+
+    def _finite_without(self, ids: Iterable[Any]) -> Ints:
+        """Return the numbers of the finite rows except those with the given ids."""
+        kept = self.gallery.usable.copy()
+        kept[self.gallery.places(ids)] = False
+        return np.flatnonzero(kept)
 
 
 def listed(ids: Any) -> list[Any]:

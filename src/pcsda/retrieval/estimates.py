@@ -15,13 +15,13 @@ from ..core.linalg import Array, Mask
 
 # Level of the two-sided intervals; each end is a bound at 95 % confidence.
 LEVEL = 0.9
-# Error of the logarithm of `count_by_shape`. SHAPE_ERROR is its standard deviation, and up to
-# NO_ERROR is added to that, in proportion to the share of "no" answers. SHAPE_LOW is how much the
-# logarithm is too low on average, because classes have longer tails than a Gaussian. Measured on
-# ISOLET and USPS, including thinned classes, and on planted classes.
+# Error of the logarithm of the count of `fit_shape`. SHAPE_ERROR is its standard deviation, and up
+# to NO_ERROR is added to that, in proportion to the share of "no" answers. SHAPE_LOW is how much
+# the logarithm is too low on average, because classes have longer tails than a Gaussian. Measured
+# on ISOLET and USPS, including thinned classes, and on planted classes.
 SHAPE_ERROR, NO_ERROR, SHAPE_LOW = 0.65, 0.5, 0.25
 # If the share of "no" answers is above SOME_NO, the odds of the unanswered rows are used together
-# with `count_by_shape`; if it is above MANY_NO, they are used alone.
+# with the count of `fit_shape`; if it is above MANY_NO, they are used alone.
 SOME_NO, MANY_NO = 0.15, 0.35
 # Numbers of Gaussians that are tried for the rows outside the class, and number of EM steps.
 CLOUDS, STEPS = (1, 2, 3), 150
@@ -204,7 +204,7 @@ def prior_of_scores(
     trust = float(np.clip((refused - SOME_NO) / (MANY_NO - SOME_NO), 0, 1))
     middles, chances, apart = np.zeros(1), np.ones(1), 0.0
     if trust < 1:
-        shapes = np.log(half + np.array([count_by_shape(yes, no, pool, n) for n in CLOUDS]))
+        shapes = np.log(half + np.array([fit_shape(yes, no, pool, n).count for n in CLOUDS]))
         middles = (1 - trust) * (shapes.mean(keepdims=True) + SHAPE_LOW)
         apart = (1 - trust) * shapes.std(ddof=1)
     if trust > 0:
@@ -258,7 +258,7 @@ def counts_by_answers(
     ages = np.arange(len(scores))[::-1][known]
     given, scores = np.array(answers)[known], scores[known]
     weights = EACH * 0.5 ** (ages / HALF_LIFE)
-    rows, mass = _binned(pool)
+    rows, mass = binned(pool)
     logs, counts = [], []
     for place in SLOPES:
         slope = np.exp(SLOPE_ERROR * place)
@@ -298,7 +298,7 @@ def counts_by_odds(yes: Array, no: Array, pool: Array) -> tuple[float, float]:
     """
     answered = np.concatenate([yes, no])
     offset = _offset(answered, np.arange(len(answered)) < len(yes), np.ones(len(answered)))
-    scores, mass = _binned(pool)
+    scores, mass = binned(pool)
     share = 0.05
     for _ in range(STEPS):
         logit = np.log(share / (1 - share))
@@ -345,8 +345,43 @@ def log_likelihood(counts: Array, falls: tuple[Array, Array]) -> Array:
     return np.asarray(logsumexp(logs, axis=1))
 
 
-def count_by_shape(yes: Array, no: Array, pool: Array, clouds: int) -> float:
-    """Estimate the number of positives in a pool by a mixture of Gaussians fitted to the scores.
+@dataclass(frozen=True)
+class Shape:
+    """A mixture of Gaussians for scores: the first for the positives, the others for the rest.
+
+    Attributes
+    ----------
+    means, variances, shares : arrays
+        One value per Gaussian.
+    count : float
+        Expected number of positives in the pool.
+    """
+
+    means: Array
+    variances: Array
+    shares: Array
+    count: float = 0.0
+
+    def logs(self, scores: Array) -> Array:
+        """Return the log density of each Gaussian, up to a common constant, at each score."""
+        logs = -0.5 * ((scores - self.means[:, None]) ** 2 / self.variances[:, None])
+        heights = np.maximum(self.shares, 1e-300) / np.sqrt(self.variances)
+        return np.asarray(logs + np.log(heights)[:, None])
+
+    def log_odds(self, scores: Array) -> Array:
+        """Return the log odds of being positive at ascending scores; they never fall.
+
+        The odds of two Gaussians rise again far to the left if the left one is narrower. That says
+        nothing about the class, so the lowest odds also hold for all scores below.
+        """
+        logs = self.logs(scores)
+        odds = logs[0] - logsumexp(logs[1:], axis=0)
+        odds[: odds.argmin()] = odds.min()
+        return np.asarray(np.maximum.accumulate(odds))
+
+
+def fit_shape(yes: Array, no: Array, pool: Array, clouds: int) -> Shape:
+    """Fit a mixture of Gaussians to the scores of answered and unanswered rows.
 
     One Gaussian models the positives, and `clouds` Gaussians model the rest. If the "no" answers
     stand out from the rest, they get another Gaussian, which they share with unanswered rows that
@@ -357,26 +392,27 @@ def count_by_shape(yes: Array, no: Array, pool: Array, clouds: int) -> float:
     number of positives found. It stops before the Gaussians of the rest absorb the tail of the
     class.
     """
-    parts = [_binned(part) for part in (yes, no, pool)]
+    parts = [binned(part) for part in (yes, no, pool)]
     scores, mass = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     first, known = len(parts[0][0]), len(parts[0][0]) + len(parts[1][0])
-    means, variances, shares = _start(yes, no, pool, clouds)
+    shape = Shape(*_start(yes, no, pool, clouds))
     # A prior worth two positives at distance one from the mean.
-    more = np.append(2.0, np.zeros(len(means) - 1))
+    more = np.append(2.0, np.zeros(len(shape.means) - 1))
     for _ in range(STEPS):
-        logs = -0.5 * ((scores - means[:, None]) ** 2 / variances[:, None])
-        logs += np.log(np.maximum(shares, 1e-300) / np.sqrt(variances))[:, None]
+        logs = shape.logs(scores)
         logs[1:, :first], logs[0, first:known] = -np.inf, -np.inf
         weights = softmax(logs, axis=0) * mass
         sizes = np.maximum(weights.sum(axis=1), 1e-9)
-        means, shares = weights @ scores / sizes, sizes / sizes.sum()
+        means = weights @ scores / sizes
         squares = np.einsum("ij,ij->i", weights, (scores - means[:, None]) ** 2)
         variances = np.maximum((squares + more) / (sizes + more), 0.02)
-    return float(weights[0, known:].sum())
+        count = float(weights[0, known:].sum())
+        shape = Shape(means, variances, sizes / sizes.sum(), count)
+    return shape
 
 
 def _start(yes: Array, no: Array, pool: Array, clouds: int) -> tuple[Array, Array, Array]:
-    """Return initial means, variances and shares of the Gaussians in `count_by_shape`."""
+    """Return initial means, variances and shares of the Gaussians in `fit_shape`."""
     rest, total = np.concatenate([no, pool]), len(yes) + len(no) + len(pool)
     means, variances = [yes.mean()], [max(yes.var(), 0.5)]
     shares = [min(1.5 * len(yes) / total, 0.5)]
@@ -390,8 +426,11 @@ def _start(yes: Array, no: Array, pool: Array, clouds: int) -> tuple[Array, Arra
     return np.append(means, middles), np.array(variances), np.array(shares)
 
 
-def _binned(scores: Array) -> tuple[Array, Array]:
-    """Return scores and the number of rows with each. Many scores are averaged in bins."""
+def binned(scores: Array) -> tuple[Array, Array]:
+    """Return scores and the number of rows with each. Many scores are averaged in bins.
+
+    The bins are in ascending order; a few scores keep theirs.
+    """
     if len(scores) <= MANY:
         return scores, np.ones(len(scores))
     width = max(WIDTH, float(np.ptp(scores)) / MANY)

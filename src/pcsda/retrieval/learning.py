@@ -102,10 +102,22 @@ class Learned:
         """Mask of the rows in `answers` that have an answer."""
         return np.arange(len(self.left_out)) < len(self.answers.yes) + len(self.answers.no)
 
+    def scores_by_answer(self, pool: Ints) -> tuple[Array, Array, Array]:
+        """Return left-out ratios of the rows answered yes and no, and ratios of the rows in `pool`.
+
+        No ratio comes from a model that learned from its row. Rows with an answer but without a
+        left-out ratio are omitted.
+        """
+        known = self.answered & ~np.isnan(self.left_out)
+        yes, no = known & self.positive, known & ~self.positive
+        return self.left_out[yes], self.left_out[no], self.unseen(pool)
+
     def without(self) -> tuple[str, str]:
         """Return why no example has a left-out ratio, and the remedy."""
         if len(self.answers.yes) == 1:
             return "A single example cannot be left out", "label at least two examples"
+        if len(self.answers.rows) == len(self.answers.yes) + 1:
+            return "The only row that is no example cannot be left out", "add rows to the gallery"
         return (
             f"{type(self.model).__name__} keeps no left-out ratio for each row",
             "use an estimator that does, such as PCSDA() or KernelPCSDA()",

@@ -12,6 +12,7 @@ let busy = false;
 let asked = 0;
 let answered = 0;
 let sending = Promise.resolve();
+let unsent = 0;
 
 function say(text, wrong = false) {
   message.textContent = text;
@@ -156,8 +157,10 @@ async function next() {
     cards.forEach((card, i) => card.node.addEventListener("click", () => select(i, false)));
     select(0, false);
     const sound = cards.some((card) => card.kind === "audio") ? " p plays it." : "";
-    say(cards.length ? `Is the marked row what you are looking for?${sound}` : "No row is left to show.");
+    const audit = byId("how").value === "random" ? ` Answer all ${cards.length}: an audit counts once it is complete.` : "";
+    say(cards.length ? `Is the marked row what you are looking for?${sound}${audit}` : "No row is left to show.");
     if (cards.length) grid.focus({ preventScroll: true });
+    message.scrollIntoView({ block: "nearest" }); // a new screen begins at its top
   } catch (error) {
     say(String(error.message || error), true);
     return;
@@ -174,16 +177,20 @@ function mark(card, value) {
   else delete card.node.dataset.value;
 }
 
-function answer(value, place = at) {
-  if (busy || !cards[place]) return;
-  const card = cards[place], before = card.value;
-  mark(card, value);
+// Give one answer to some cards of the screen. It is one request, so that undo takes it back as one.
+function answer(value, places = [at]) {
+  const given = places.map((place) => cards[place]).filter(Boolean);
+  if (busy || !given.length) return;
+  const before = given.map((card) => card.value);
+  given.forEach((card) => mark(card, value));
+  const body = { place: given.map((card) => card.place), value, who };
   // Answers are sent one after the other, so that undo removes the last one.
-  sending = sending.then(() => ask("label", { place: card.place, value, who })).then(count).catch((error) => {
-    mark(card, before);
+  unsent += 1;
+  sending = sending.then(() => ask("label", body)).then(count).catch((error) => {
+    given.forEach((card, i) => mark(card, before[i]));
     say(`This answer was not stored: ${error.message || error}`, true);
-  });
-  const open = cards.findIndex((other, i) => i > place && !other.value);
+  }).finally(() => { unsent -= 1; });
+  const open = cards.findIndex((other, i) => i > places.at(-1) && !other.value);
   const first = cards.findIndex((other) => !other.value);
   if (first < 0) next();
   else select(open < 0 ? first : open);
@@ -194,23 +201,24 @@ async function undo() {
   await sending;
   try {
     const { places } = await ask("undo", { who });
-    const shown = cards.findIndex((card) => places.includes(card.place));
-    if (shown < 0) {
-      say(places.length ? "Undone; that row will be shown again." : "There is nothing to undo.");
+    const shown = cards.map((card, i) => i).filter((i) => places.includes(cards[i].place));
+    const gone = places.length > 1 ? `those ${places.length} rows` : "that row";
+    if (!shown.length) {
+      say(places.length ? `Undone; ${gone} will be shown again.` : "There is nothing to undo.");
     } else {
-      mark(cards[shown], null);
-      select(shown);
+      shown.forEach((i) => mark(cards[i], null));
+      select(shown[0]);
       say("Undone.");
     }
-    await refresh();
+    if (!cards.length && places.length) await next();
+    else await refresh();
   } catch (error) {
     say(String(error.message || error), true);
   }
 }
 
 function rest() {
-  if (busy) return;
-  cards.map((card, i) => i).filter((i) => !cards[i].value).forEach((i) => answer("no", i));
+  answer("no", cards.map((card, i) => i).filter((i) => !cards[i].value));
 }
 
 function count(state) {
@@ -240,9 +248,9 @@ async function refresh() {
   byId("threshold").textContent = !t ? state.note :
     `A log-likelihood ratio of ${t.value.toPrecision(3)} accepts ${percent(t.false_alarms)} of the negatives ` +
     `(${percent(t.false_alarms_interval[0])} to ${percent(t.false_alarms_interval[1])})` +
-    (t.misses === null ? "" : ` and misses ${percent(t.misses)} of the finds when left out ` +
-    `(${percent(t.misses_interval[0])} to ${percent(t.misses_interval[1])})`) +
-    `. ${t.accepted} of ${t.rows} rows are accepted.`;
+    ` and misses ${percent(t.misses)} of the class ` +
+    `(${percent(t.misses_interval[0])} to ${percent(t.misses_interval[1])})` +
+    `.${t.vague} ${t.accepted} of ${t.rows} rows are accepted.`;
 }
 
 function curve(values, shown) {
@@ -277,6 +285,8 @@ document.addEventListener("keydown", (event) => {
 for (const button of document.querySelectorAll("#actions [data-value]")) {
   button.addEventListener("click", () => answer(button.dataset.value));
 }
+// Whoever leaves the page while answers are on their way would lose them.
+window.addEventListener("beforeunload", (event) => { if (unsent) event.preventDefault(); });
 byId("undo").addEventListener("click", undo);
 byId("rest").addEventListener("click", rest);
 byId("how").addEventListener("change", next);

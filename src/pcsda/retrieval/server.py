@@ -90,16 +90,22 @@ class Pages:
         return JSONResponse({"cards": cards})
 
     async def label(self, request: Request) -> Response:
-        """Store an answer."""
+        """Store an answer for one row, or the same answer for several, which undo as one."""
         try:
             body = json.loads(await request.body())
-            place, value, who = body["place"], body["value"], str(body.get("who", "page"))[:100]
-            if value not in ("yes", "no", "skip") or type(place) is not int or place < 0:
+            places, value, who = body["place"], body["value"], str(body.get("who", "page"))[:100]
+            places = places if isinstance(places, list) else [places]
+            if value not in ("yes", "no", "skip") or not 1 <= len(places) <= MOST:
                 raise ValueError
-            name = self._session.gallery.ids[place]
+            if any(type(place) is not int or place < 0 for place in places):
+                raise ValueError
+            names = [self._session.gallery.ids[place] for place in places]
         except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
-            return _refused("an answer has a place in the gallery and a value: yes, no or skip")
-        await run_in_threadpool(self._session.label, [name], value, who=who)
+            return _refused(
+                f"an answer has a place in the gallery, or up to {MOST} of them, and a value: yes, "
+                "no or skip"
+            )
+        await run_in_threadpool(self._session.label, names, value, who=who)
         given = list(self._session.labels().values())
         return JSONResponse({"stored": True, "found": given.count(True), "shown": len(given)})
 

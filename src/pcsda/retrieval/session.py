@@ -16,13 +16,14 @@ from sklearn.pipeline import Pipeline
 
 from .. import validation
 from ..core.linalg import Array, Ints
-from ..core.threshold import Threshold, check_criterion, choose_threshold
+from ..core.threshold import Threshold, check_criterion
 from ..estimators.verifier import Verifier
 from .audits import audited_remaining, draw_audit, unfinished_audit
 from .book import NO_EXAMPLE, LabelBook
 from .estimates import RESTS_ON, Remaining, Stop, audit_offer, count_by_model
 from .gallery import Clusters, Gallery
 from .learning import ALONE, WEAK_ROWS, Answers, Learned, learn, least_squares, order_of, similarity
+from .operating import choose_on_gallery
 from .store import Entry, Store, StoreError
 from .strategies import STRATEGIES, diverse, likely, mixed, uncertain
 
@@ -62,7 +63,7 @@ class SearchSession:
     Attributes
     ----------
     model_ : estimator
-        The verifier fitted on the labels so far. Its threshold accepts 1 % of the gallery's
+        The verifier fitted on the labels so far. Its threshold accepts about 1 % of the gallery's
         negatives; :meth:`choose_threshold` chooses another. With a single example the model has no
         threshold, because examples must be left out of the fit to choose one.
     gallery : Gallery
@@ -78,7 +79,8 @@ class SearchSession:
     -----
     Negatives are the "no" answers and 300 random rows from the gallery, which have a fifth of the
     weight because they are unchecked. Rows that were chosen by rank are not a random sample, so
-    the ratios are calibrated on left-out examples and random rows. With few examples, the ranking
+    the ratios are calibrated on left-out examples and random rows, and thresholds are chosen on the
+    whole gallery. With few examples, the ranking
     blends the verifier with the cosine similarity to the examples.
 
     Examples
@@ -267,8 +269,7 @@ class SearchSession:
         """
         learned = self._verified()
         fresh = isinstance(learned.model, Verifier) and not hasattr(learned.model, "threshold_")
-        kinds = learned.positive[learned.random]
-        if fresh and kinds.any() and not kinds.all():
+        if fresh and len(learned.scores_by_answer(self._pool())[0]):
             self.choose_threshold(max_false_alarms=0.01)
         return learned.model
 
@@ -280,7 +281,13 @@ class SearchSession:
         cost_miss: float = 1.0,
         cost_false_alarm: float = 1.0,
     ) -> Threshold:
-        """Choose the threshold of `model_` using left-out examples and random gallery rows.
+        """Choose the threshold of `model_` on the whole gallery.
+
+        Answered rows count with their left-out ratios. An unanswered row counts as a member of the
+        class with its probability and as a negative with the rest, so that :meth:`remaining`
+        members are expected among these rows. While most of the class is hidden, the answers hardly
+        tell how many members a threshold misses; then the interval of the misses is wide, and the
+        rule says so.
 
         Parameters
         ----------
@@ -293,39 +300,23 @@ class SearchSession:
             The model keeps it as `threshold_` until more labels are given.
         """
         check_criterion(max_false_alarms, max_misses, prior, cost_miss, cost_false_alarm)
-        learned = self._verified()
-        use = learned.random
-        kinds = learned.positive[use]
-        if not kinds.any():
+        with self._lock:
+            learned, left = self._verified(), self.remaining()
+            rows = learned.scores_by_answer(self._pool())
+        if len(rows[0]) == 0:
             remedy = f"; {learned.without()[1]}"
             raise ValueError(f"there are no left-out examples to choose a threshold from{remedy}")
-        if max_false_alarms is not None and kinds.all():
-            raise ValueError(
-                "every random row of the gallery was answered yes, so none shows false alarms; "
-                "give max_misses or prior instead"
-            )
-        threshold = choose_threshold(
-            learned.left_out[use],
-            learned.positive[use],
-            self._certainty(learned)[use],
+        threshold = choose_on_gallery(
+            *rows,
+            left,
             max_false_alarms=max_false_alarms,
             max_misses=max_misses,
             prior=prior,
             cost_miss=cost_miss,
             cost_false_alarm=cost_false_alarm,
-            source="left-out examples and random rows",
         )
         learned.model.threshold_ = threshold
         return threshold
-
-    def _certainty(self, learned: Learned) -> Array:
-        """Return the probability that each random row is negative, or 1 for answered rows."""
-        weight = np.ones(len(learned.left_out))
-        weak = learned.random & ~learned.answered
-        share = min(max(self.remaining().count, 0.5) / max(len(self._book.undecided()), 1), 0.5)
-        odds = learned.left_out[weak] + np.log(share / (1 - share))
-        weight[weak] = np.maximum(1 / (1 + np.exp(np.clip(odds, -500, 500))), 1e-6)
-        return weight
 
     def ranking(self) -> list[Any]:
         """Return all ids, best first: rows answered "yes", then unanswered rows, then "no" rows.
@@ -435,20 +426,16 @@ class SearchSession:
         if len(pool) == 0:
             return Remaining(0.0, 0, 0, 0, "model", "No row is left to show.")
         learned = self._verified()
-        known = learned.answered & ~np.isnan(learned.left_out)
-        yes = learned.left_out[known & learned.positive]
-        no = learned.left_out[known & ~learned.positive]
+        yes, no, unknown = learned.scores_by_answer(self._pool())
         if len(yes) == 0:
             why, remedy = learned.without()
             note = f"{why}, so there is no estimate of how many are left; {remedy}."
             return Remaining(float(len(pool)) / 2, 0, len(pool), len(pool), "model", note)
         ranked = self._book.ranked({name for audit in self.store.audits() for name in audit.ids})
-        # Rows that are far off would distort the score distribution.
-        near = pool[self.gallery.ordinary[pool]]
         count, low, high = count_by_model(
             yes,
             no,
-            learned.unseen(near if len(near) else pool),
+            unknown,
             [entry.value is True for entry in ranked],
             self._scores_of(ranked, learned),
         )
@@ -457,6 +444,16 @@ class SearchSession:
         high = min(max(high, sum(lately)), len(pool))
         note = "Answer random rows for a bound without this condition."
         return Remaining(count, low, high, len(pool), "model", note)
+
+    def _pool(self) -> Ints:
+        """Return the numbers of the finite rows without a yes or no.
+
+        Rows that are far off would distort the distribution of scores, so they are left out unless
+        all rows are.
+        """
+        pool = self._book.undecided()
+        near = pool[self.gallery.ordinary[pool]]
+        return near if len(near) else pool
 
     def _scores_of(self, ranked: list[Entry], learned: Learned) -> tuple[Array, Array]:
         """Return each answered row's score from before its answer, and its left-out score now.

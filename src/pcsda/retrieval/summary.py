@@ -15,11 +15,15 @@ from ..report.page import fill
 from ..tables.table import harmless
 from .estimates import RESTS_ON
 from .media import Media, MediaError
+from .operating import hardly_known
 from .session import SearchSession
 from .store import WORDS
 
 # Limits of a saved page: number of pictures, and size of each.
 MOST_PICTURES, LARGEST_PICTURE = 500, 200_000
+
+# What the page adds if the interval of the misses is wide.
+VAGUE = "The answers hardly tell how many it misses; more answers, or an audit, will."
 
 
 def state_of(session: SearchSession, max_false_alarms: float = 0.01) -> dict[str, Any]:
@@ -67,8 +71,9 @@ def _threshold(session: SearchSession, rate: float) -> dict[str, Any]:
         "rate": rate,
         "false_alarms": found.false_alarms,
         "false_alarms_interval": found.false_alarms_interval,
-        "misses": None if np.isnan(found.misses) else found.misses,
-        "misses_interval": None if np.isnan(found.misses) else found.misses_interval,
+        "misses": found.misses,
+        "misses_interval": found.misses_interval,
+        "vague": f" {VAGUE}" if hardly_known(found) else "",
         "accepted": int((session.scores() >= found.value).sum()),
         "rows": len(session.gallery),
     }
@@ -147,14 +152,12 @@ def _sentences(state: dict[str, Any]) -> list[str]:
     lines.append(state["stop"])
     if threshold:
         alarms, low, high = _percents(threshold, "false_alarms")
-        missed = ""
-        if threshold["misses"] is not None:
-            share, least, most = _percents(threshold, "misses")
-            missed = f" and misses {share} % of the finds when left out ({least} to {most} %)"
+        share, least, most = _percents(threshold, "misses")
         lines.append(
             f"The threshold {threshold['value']:.3g} accepts {alarms} % of the negatives (90 % "
-            f"interval {low} to {high} %){missed}. "
-            f"{threshold['accepted']} of {threshold['rows']} rows are accepted."
+            f"interval {low} to {high} %) and misses {share} % of the class ({least} to {most} %)."
+            f"{threshold['vague']} {threshold['accepted']} of {threshold['rows']} rows are "
+            "accepted."
         )
     if state["note"]:
         lines.append(state["note"])
