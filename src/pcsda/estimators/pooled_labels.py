@@ -87,10 +87,10 @@ class PooledLabels:
         models = []
         for label, density, own in zip(solved.labels, solved.densities, moved, strict=True):
             check_rank(settings.template, label.subspace.rank)
-            models.append(LabelModel.of(label, density, own, prepared.space, rows.X.dtype))
+            models.append(LabelModel.of(label, density, own, prepared.space, rows.dtype))
         kernel = prepared.space.kernel
         known = len(prepared.shared.counts), kernel, rows.X if kernel else None
-        side, index = SideBySide(models, solved.pool, *known), np.arange(len(rows.X))
+        side, index = SideBySide(models, solved.pool, *known), np.arange(len(rows.labels))
         return cls(settings, side, door, prepared.shared.ridge, index, prepared)
 
     @property
@@ -141,7 +141,7 @@ class PooledLabels:
             check_rank(self.settings.template, solved.subspace.rank)
             density, old = pool.density(solved), change.places[touched]
             moved = np.zeros(2) if old is None else self.side.models[old].moved
-            model = LabelModel.of(solved, density, moved, prepared.space, rows.X.dtype)
+            model = LabelModel.of(solved, density, moved, prepared.space, rows.dtype)
             models[touched] = model if support is None else on_support(model, index, len(support))
             if old is None and solved.n_own == 1:
                 change.warn_of_one_row(missed_share(solved, density, pool, change.threshold))
@@ -156,7 +156,7 @@ class PooledLabels:
         old = self.side.rows
         if kept is not None:
             return self.index[kept], old
-        fresh = len(rows.X) - len(self.index)
+        fresh = len(rows.labels) - len(self.index)
         start = len(self.index) if old is None else len(old)
         index = np.append(self.index, np.arange(start, start + fresh))
         return index, None if old is None else np.concatenate([old, rows.X[-fresh:]])
@@ -164,7 +164,7 @@ class PooledLabels:
     def _moved(self, change: Change) -> Prepared:
         """Return the factorised rows after a change, updated if possible, otherwise recomputed."""
         held, rows, kept = self.factorised, change.rows, change.kept
-        wide = rows.X.shape[1] > rows.X.shape[0]
+        wide = rows.shape[1] > rows.shape[0]
         if held is None or not isinstance(held.space, PlainSpace) or wide:
             return prepare(self.settings, rows, self.ridge, self.kernel)
         space = PlainSpace(rows.X)
@@ -199,7 +199,7 @@ class PooledLabels:
         support = None
         if kernel is not None:
             support = rows.X if state["support"] is None else state["support"]
-        index = np.arange(len(rows.X)) if state["index"] is None else state["index"]
+        index = np.arange(len(rows.labels)) if state["index"] is None else state["index"]
         side = unpacked(state["side"], kernel, support)
         return cls(settings, side, Door.of(state), float(state["ridge"]), index)
 
@@ -232,15 +232,15 @@ def _training(settings: Settings, rows: BankRows, space: Space, ridge: float | N
     def cluster(kept: Mask) -> Ints:
         return cluster_rows(settings.template, rows.X[kept], None, settings.seed)
 
-    known = settings, replace(rows, X=space.features), ridge
+    known = settings, rows.over(space.features), ridge
     return Training(*known, None if settings.given else cluster)
 
 
 def _check_room(settings: Settings, rows: BankRows) -> None:
     """Raise a MemoryError if the labels do not fit in memory, before allocating anything."""
-    count, width = int(rows.labels.max()) + 1, rows.X.shape[1]
+    count, width = int(rows.labels.max()) + 1, rows.shape[1]
     axes = min(int(rows.clusters.max()) + 1, width, settings.template.n_components or width)
-    arrays = 2 * count * (axes + 1) * width * rows.X.dtype.itemsize
+    arrays = 2 * count * (axes + 1) * width * rows.dtype.itemsize
     require_room(rows, f"{axes} axes each over {width} features", arrays)
 
 
@@ -249,7 +249,7 @@ def require_room(rows: BankRows, what: str, arrays: int) -> None:
 
     `arrays` is the size of the arrays in bytes. `what` describes them in the message.
     """
-    n_rows, width = rows.X.shape
+    n_rows, width = rows.shape
     needed, available = arrays + 24 * n_rows * min(width, n_rows), available_memory()
     if needed > available:
         raise MemoryError(
