@@ -410,13 +410,13 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         template = PCSDA() if self.estimator is None else self.estimator
         return auto_ridge(template, median)
 
-    def _name_separate(self) -> None:
-        """Name the subclasses of models that were fitted separately.
+    def _name_separate(self, chosen: slice = slice(None)) -> None:
+        """Name the subclasses of models that were just fitted separately.
 
         All other models are named when they are built.
         """
         if isinstance(self._labels_, SeparateLabels):
-            for model in self._labels_.models:
+            for model in self._labels_.models[chosen]:
                 name_in_bank(model, self._rows.labels, self.classes_.tolist())
 
     def _forget_threshold(self) -> None:
@@ -678,6 +678,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
             return
         self._rows, self.classes_ = change.rows, change.classes
         self.clusters_ = change.rows.clusters
-        self._name_separate()
+        if change.touched is not None:
+            self._name_separate(slice(change.touched, change.touched + 1))
         if moved:  # the threshold depends on the number of labels
             self._forget_threshold()
