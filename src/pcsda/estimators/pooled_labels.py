@@ -16,7 +16,7 @@ from ..memory import available_memory
 from ..partition import count_distinct
 from .changes import BankRows, Change, Settings, missed_share
 from .doors import Door
-from .labels import LabelModels, Source, estimator_of, on_support
+from .labels import LabelModels, Source, estimator_of
 from .pooled import Prepared, Training, fit_pooled
 from .shared import cluster_rows, sharing_of
 from .side import LabelModel, SideBySide, packed, unpacked
@@ -114,8 +114,15 @@ class PooledLabels:
     def prepared(self, rows: BankRows) -> Prepared:
         """Return the factorised rows. If they are not stored, factorise them first."""
         if self.factorised is None:
-            self.factorised = prepare(self.settings, rows, self.ridge, self.kernel)
+            self.factorised = self._anew(rows, self.index, self.side.rows)
         return self.factorised
+
+    def _anew(self, rows: BankRows, index: Ints, support: Floats | None) -> Prepared:
+        """Factorise the rows; see :meth:`_supported` for `index` and `support`."""
+        found = prepare(self.settings, rows, self.ridge, self.kernel)
+        if support is None or not isinstance(found.space, DualSpace):
+            return found
+        return replace(found, space=found.space.within(index, len(support)))
 
     def scores(self, X: Floats) -> Array:
         """Return the log-likelihood ratios of rows for all labels."""
@@ -132,8 +139,8 @@ class PooledLabels:
     def changed(self, change: Change) -> PooledLabels:
         """Return the labels after a change of rows. Only ``change.touched`` is fitted again."""
         rows, touched, pool = change.rows, change.touched, self.side.pool
-        prepared = self._moved(change)
         index, support = self._supported(rows, change.kept)
+        prepared = self._moved(change, support) or self._anew(rows, index, support)
         models = [self.side.models[old or 0] for old in change.places]
         models = [replace(model, fresh=False) if model.fresh else model for model in models]
         if touched is not None:
@@ -141,8 +148,7 @@ class PooledLabels:
             check_rank(self.settings.template, solved.subspace.rank)
             density, old = pool.density(solved), change.places[touched]
             moved = np.zeros(2) if old is None else self.side.models[old].moved
-            model = LabelModel.of(solved, density, moved, prepared.space, rows.dtype)
-            models[touched] = model if support is None else on_support(model, index, len(support))
+            models[touched] = LabelModel.of(solved, density, moved, prepared.space, rows.dtype)
             if old is None and solved.n_own == 1:
                 change.warn_of_one_row(missed_share(solved, density, pool, change.threshold))
         side = replace(self.side, models=models, rows=support)
@@ -161,23 +167,22 @@ class PooledLabels:
         index = np.append(self.index, np.arange(start, start + fresh))
         return index, None if old is None else np.concatenate([old, rows.X[-fresh:]])
 
-    def _moved(self, change: Change) -> Prepared:
-        """Return the factorised rows after a change, updated if possible, otherwise recomputed."""
+    def _moved(self, change: Change, support: Floats | None) -> Prepared | None:
+        """Return the factorised rows, updated after a change; None if they must be factorised."""
         held, rows, kept = self.factorised, change.rows, change.kept
-        wide = rows.shape[1] > rows.shape[0]
-        if held is None or not isinstance(held.space, PlainSpace) or wide:
-            return prepare(self.settings, rows, self.ridge, self.kernel)
-        space = PlainSpace(rows.X)
+        space = None if held is None else _updated(held.space, change, support)
+        if held is None or space is None:
+            return None
         training = _training(self.settings, rows, space, self.ridge)
         shared = replace(held.shared.owned(change.before.labels), most=training.most)
-        data = rows.X, rows.labels, rows.clusters, rows.keys, rows.together
+        data = space.features, rows.labels, rows.clusters, rows.keys, rows.together
         try:
             if kept is None:
                 shared = shared.holding(*data).with_last(len(change.fresh))
             else:
                 shared = shared.without(np.flatnonzero(~kept)).holding(*data, kept)
         except SingularMatrixError:
-            return prepare(self.settings, rows, self.ridge, self.kernel)
+            return None
         return Prepared(space, shared, training)
 
     def state(self) -> dict[str, Any]:
@@ -202,6 +207,22 @@ class PooledLabels:
         index = np.arange(len(rows.labels)) if state["index"] is None else state["index"]
         side = unpacked(state["side"], kernel, support)
         return cls(settings, side, Door.of(state), float(state["ridge"]), index)
+
+
+def _updated(space: Space, change: Change, support: Floats | None) -> Space | None:
+    """Return the space of the rows after a change; None if it must be found anew.
+
+    `support` holds the rows that the kernel needs after the change; None without a kernel.
+    """
+    rows, kept = change.rows, change.kept
+    if isinstance(space, PlainSpace):
+        return None if rows.shape[1] > rows.shape[0] else PlainSpace(rows.X)
+    if not isinstance(space, DualSpace) or not space.kernel.is_definite:
+        return None
+    if kept is not None:
+        return space.kept(kept)
+    assert support is not None
+    return space.appended(support, len(change.fresh))
 
 
 def space_for(settings: Settings, X: Floats, kernel: Kernel | None) -> Space:
