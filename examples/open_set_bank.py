@@ -30,9 +30,9 @@ print("known labels:", bank.classes_.tolist())
 # %%
 # A ratio compares a label with the rest *seen in training*, which includes no strangers: the best
 # of eight ratios is above zero for many of them. So the bank treats each of its labels as a
-# stranger in turn, and chooses the threshold that would accept one in twenty of them.
+# stranger in turn, and chooses the threshold that would accept one in ten of them.
 
-threshold = bank.choose_threshold(max_false_alarms=0.05).value
+threshold = bank.choose_threshold(max_false_alarms=0.1).value
 known, strangers = y_test < 8, y_test > 7
 for chosen in (0.0, threshold):
     named = bank.identify(X_test, threshold=chosen, unknown=-1)
@@ -52,7 +52,7 @@ accepted = best >= steps[:, None]
 figure, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
 ax.plot(steps, (accepted & right)[:, known].mean(axis=1), label="known, named correctly")
 ax.plot(steps, accepted[:, strangers].mean(axis=1), label="strangers accepted")
-ax.axvline(threshold, color="#777777", linestyle="--", label="chosen for 5 % of strangers")
+ax.axvline(threshold, color="#777777", linestyle="--", label="chosen for 10 % of strangers")
 ax.set(xlabel="threshold on the log-likelihood ratio", ylabel="share of test images", ylim=(0, 1))
 ax.legend()
 plt.show()

@@ -1016,3 +1016,23 @@ def test_rows_added_one_by_one_are_copied_seldom_and_change_no_earlier_ones():
     fewer = many.kept(np.arange(len(many.X)) % 3 > 0)
     assert_array_equal(fewer.X, many.X[np.arange(len(many.X)) % 3 > 0])
     assert np.shares_memory(fewer.X, fewer.appended(X[:1] + 5, 1, y[:1], 0).X)
+
+
+def test_removing_rows_copies_none_until_all_are_needed():
+    X, y = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 4
+    stay = y != 1
+    every = BankRows(X, y, y, np.zeros(40), None)
+    fewer = every.kept(stay)
+    more = fewer.appended(X[:2] + 9, 2, y[:2], 0).appended(X[2:3] + 9, 2, y[:1], 0)
+    assert fewer.held is X
+    assert "_copied" not in vars(fewer)
+    assert fewer.find(X[y == 1]) is None  # removed rows may be added again
+    assert fewer.find(X[[1, 4]]) == (1, np.flatnonzero(stay).tolist().index(4))
+    assert more.find(X[2:3] + 9) == (0, 32)
+    expected = np.concatenate([X[stay], X[:3] + 9])
+    assert_array_equal(more.take(np.arange(33)), expected)
+    assert_array_equal(more.X, expected)
+    assert_array_equal(every.X, X)
+    last = more.kept(more.labels == 2)
+    assert_array_equal(last.X, np.concatenate([X[y == 2], X[:3] + 9]))
+    assert last.places is None  # most rows are gone, so their memory is given back

@@ -19,6 +19,7 @@ from pcsda.core.kindred_fit import RIDGES, fit_kindred
 from pcsda.core.labelled import LabelledRows, LabelSums
 from pcsda.core.linalg import SingularMatrixError
 from pcsda.core.pooling import calibrate
+from pcsda.estimators.spaces import DualSpace
 from pcsda.metrics import cllr
 
 LINEAR = PCSDA(random_state=0)
@@ -274,13 +275,30 @@ def test_changes_at_once_equal_changes_one_by_one():
     assert_array_equal(bank.clusters_, np.append(y[first], np.full(5, 13)))
 
 
+def test_changes_of_a_kernel_bank_wait_for_the_next_query(monkeypatch):
+    X, y = people(14, 5)
+    bank = VerifierBank(KERNEL).fit(X, y)
+    made = []
+    of = DualSpace.of
+    monkeypatch.setattr(DualSpace, "of", lambda *given: made.append(1) or of(*given))
+    bank.update(X[:1] + 0.3, 4).reject(X[1:2] + 3, 2).remove(13).enroll(X[y == 13], 13)
+    assert made == []
+    ratios = bank.log_likelihood_ratio(X)
+    assert len(made) == 1
+    close(pickle.loads(pickle.dumps(bank)).log_likelihood_ratio(X), ratios, 1e-9)
+    given = clone(KERNEL).set_params(kernel="poly", coef0=1.0)  # its values have no bound
+    VerifierBank(given).fit(X, y).update(X[:1] + 0.3, 4)
+    assert len(made) > 2
+
+
 @pytest.mark.filterwarnings("ignore:.* rows of X occur more than once")  # on purpose
 @pytest.mark.more
-def test_a_bank_whose_labels_lose_their_spread_returns_to_clusters():
+@pytest.mark.parametrize("template", [LINEAR, KERNEL], ids=["linear", "kernel"])
+def test_a_bank_whose_labels_lose_their_spread_returns_to_clusters(template):
     X, y = people(14, 5)
     alike = y < 11
     X[alike] = X[alike][::5][y[alike]]  # only the last labels have different rows
-    bank = VerifierBank(LINEAR).fit(X, y).remove(13).remove(12)
+    bank = VerifierBank(template).fit(X, y).remove(13).remove(12)
     assert type(bank._labels_).__name__ == "KindredLabels"
     bank.remove(11)
     assert type(bank._labels_).__name__ == "PooledLabels"

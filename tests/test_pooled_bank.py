@@ -167,6 +167,32 @@ def test_a_change_equals_a_fresh_fit(template, width, change):
     assert bank.threshold_.value == pytest.approx(again.threshold_.value, abs=1e-4)
 
 
+@pytest.mark.parametrize(
+    "steps", [["add"], ["copy"], ["remove", "add"], ["reject", "copy", "add"]], ids="-".join
+)
+def test_many_changes_of_a_kernel_bank_equal_factorising_again(steps):
+    X, y = problem(6)
+    new, copies = 0.5 + problem(6, seed=11)[0], np.repeat(1 + X[:1], 2, axis=0)
+    bank, anew = (VerifierBank(KERNEL).fit(X, y) for _ in range(2))
+    say = {
+        "add": lambda bank: bank.update(new[:3], "bee"),
+        "copy": lambda bank: bank.update(copies, "cat"),  # adds less than a feature per row
+        "remove": lambda bank: bank.remove("dog"),
+        "reject": lambda bank: bank.reject(new[9:12], "ant"),
+    }
+    for step in steps:
+        say[step](bank)
+        anew._labels_.factorised = None
+        say[step](anew)
+        close(bank.log_likelihood_ratio(new), anew.log_likelihood_ratio(new), 1e-7)
+    copy = pickle.loads(pickle.dumps(bank))
+    assert_array_equal(copy.log_likelihood_ratio(new), bank.log_likelihood_ratio(new))
+    model = copy.models_["bee"]
+    close(model.log_likelihood_ratio(new), bank.verify(new, "bee"))
+    model, other = (one.update(new[20:22], "ant").models_["ant"] for one in (copy, bank))
+    close(model.loo_scores_, other.loo_scores_, 1e-7)
+
+
 def test_a_samples_statistics_follow_added_and_removed_rows():
     X, labels, _ = make_rows((60, 50, 40), 5, seed=0)
     X = X + 3.0
@@ -432,11 +458,15 @@ def test_a_rate_finer_than_the_people_can_show_warns(crowd):
     bank = crowd[2]
     with pytest.warns(UserWarning, match=r"max_false_alarms=0.001 is below .* the bank's own 12"):
         bank.choose_threshold(0.001)
+    n_rows = len(bank._labels_.door.best)
+    worth = n_rows / (1 + 0.5 * (n_rows / 12 - 1))  # scores of one label correlate by a half
+    with pytest.warns(UserWarning, match=f"is below {1 / worth:.2g}, .* 12 labels with {n_rows} r"):
+        bank.choose_threshold(0.9 / worth)
+    bank.choose_threshold(1.1 / worth)
     with pytest.warns(UserWarning, match=r"=0.001 is below 0.1, .* 10 strangers can.*least 1000"):
         bank.choose_threshold(0.001, people(10, 1, seed=4)[0])
     with pytest.warns(UserWarning, match="the smallest rate that 1 stranger can show"):
         bank.choose_threshold(0.001, people(1, 1, seed=4)[0])
-    bank.choose_threshold(0.05)
 
 
 def test_two_labels_without_background_need_strangers():
@@ -606,7 +636,7 @@ def test_models_without_left_out_scores_are_refitted_to_know_their_misses():
     missed = bank.verify(new, np.repeat(np.arange(12), 40)) < bank.threshold_.value
     assert bank.threshold_.n_positives == 24
     assert bank.threshold_.misses == pytest.approx(np.mean(missed), abs=0.15)
-    alone = replace(bank._labels_.door, own=np.zeros(0)).choose(0.01, 12)
+    alone = replace(bank._labels_.door, own=np.zeros(0)).choose(0.01, 12, quiet=True)
     assert alone.value == bank.threshold_.value  # only strangers decide
 
 

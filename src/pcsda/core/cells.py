@@ -37,9 +37,11 @@ class Cells:
     @classmethod
     def of(cls, labels: Ints, clusters: Ints) -> Cells:
         """Find and number the cells, given the class and the cluster of each row."""
-        pairs = np.stack([labels, clusters], axis=1)
-        found, rows, counts = np.unique(pairs, axis=0, return_inverse=True, return_counts=True)
-        return cls(found[:, 0], found[:, 1], counts.astype(np.float64), rows.ravel())
+        size, least = int(clusters.max()) + 1, int(labels.min())
+        pairs = (labels - least) * size + clusters
+        found, rows, counts = np.unique(pairs, return_inverse=True, return_counts=True)
+        of_class, of_cluster = np.divmod(found, size)
+        return cls(of_class + least, of_cluster, counts.astype(np.float64), rows)
 
     def division(self, label: int) -> tuple[Ints, Array]:
         """Divide the rows for one class; return the group of each row and the group sizes.

@@ -13,6 +13,8 @@ from .scatter import group_means
 
 # If at least this many labels have two rows or more, the spread within labels is estimated.
 ENOUGH_REPEATED = 10
+# If a label leaves less than this share of the scatter behind, the rest is rounding error.
+ROUNDING = 1e-12
 
 
 def spread_unknown(counts: Array | Ints) -> bool:
@@ -108,6 +110,8 @@ class LabelSums:
         apart = rows - self.means[place]
         left = np.arange(len(self.counts)) != place
         scatter = self.scatter - apart.T @ apart
+        if scatter.trace() <= ROUNDING * self.scatter.trace():
+            scatter = np.zeros_like(scatter)
         return replace(self, counts=self.counts[left], means=self.means[left], scatter=scatter)
 
     def some(self, labels: Ints) -> LabelSums:

@@ -198,7 +198,8 @@ class SharedRows:
         places, known = held.find(sample)
         if known.sum() * (1 + MOST_STALE) >= max(len(sample), len(held.rows)):
             return held
-        rows, norms = held.rows[places], held.norms[places]
+        more = self.rows.shape[1] - held.rows.shape[1]
+        rows, norms = np.pad(held.rows[places], ((0, 0), (0, more))), held.norms[places]
         rows[~known] = self.about(sample[~known])
         norms[~known] = self._lengths(rows[~known])
         return HeldSample(sample, np.arange(len(sample)), rows, norms)
@@ -218,7 +219,9 @@ class SharedRows:
     def sample_products(self, directions: Array) -> Array:
         """Return the inner products of the sample's rows, minus the origin, with columns."""
         places, known, later = self._later
-        products: Array = (self._stock.rows @ directions)[places]
+        # Columns that were added later are zero for the rows in stock.
+        held = self._stock.rows
+        products: Array = (held @ directions[: held.shape[1]])[places]
         products[~known] = later @ directions
         return products
 
@@ -277,14 +280,32 @@ class SharedRows:
         """Replace the arrays that hold one entry per row, and keep the statistics unchanged.
 
         The new arrays either have more rows at the end, or hold only the rows that the mask `kept`
-        selects.
+        selects. With more rows, there may also be more columns, which are zero for the old rows.
         """
         held = self._ready()
         if held is not None and kept is not None:
             held = held.kept(kept)
+        found = self._widened(rows.shape[1] - len(self.origin))
         return replace(
-            self, rows=rows, owner=owner, clusters=clusters, keys=keys, together=together, held=held
+            found,
+            rows=rows,
+            owner=owner,
+            clusters=clusters,
+            keys=keys,
+            together=together,
+            held=held,
         )
+
+    def _widened(self, more: int) -> SharedRows:
+        """Add columns that are zero for all rows so far."""
+        if more == 0:
+            return self
+        size = len(self.origin)
+        back = np.zeros((size + more, size + more))
+        back[:size, :size] = self.back
+        back[range(size, size + more), range(size, size + more)] = 1 / np.sqrt(self.ridge)
+        totals = np.pad(self.totals, ((0, 0), (0, more)))
+        return replace(self, origin=np.pad(self.origin, (0, more)), back=back, totals=totals)
 
     def with_last(self, count: int) -> SharedRows:
         """Add the last `count` rows to the statistics; the ridge and the origin stay the same."""
@@ -315,7 +336,7 @@ class SharedRows:
         held = self._ready()
         if held is not None:
             # A whitened row changes by a factor along each of the axes.
-            along = held.rows @ (self.back @ axes.T)
+            along = held.rows @ (self.back @ axes.T)[: held.rows.shape[1]]
             norms = held.norms + along**2 @ ((1 + change) ** 2 - 1)
             held = replace(held, norms=norms)
         return replace(self, back=back, counts=counts, totals=totals, held=held)

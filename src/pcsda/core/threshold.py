@@ -139,7 +139,7 @@ class Tail:
     start, mean_excess, share : float
         Score at which the tail begins, mean excess over this score, and share of rows in the tail.
     n_effective : float
-        Number of equally weighted rows that would carry the same information.
+        Number of independent rows of equal weight that would carry the same information.
     n_tail : float
         Number of independent rows that would carry the same information as the tail; infinite if
         identities are unknown.
@@ -162,8 +162,9 @@ class Tail:
         order = np.argsort(-scores, kind="stable")
         scores = np.clip(scores[order], -FARTHEST, FARTHEST)
         weight = np.ones(len(scores)) if weights is None else weights[order]
+        owner = None if identity is None else identity[order]
         shares = np.cumsum(weight) / weight.sum()
-        worth = float(weight.sum() ** 2 / (weight @ weight))
+        worth = n_independent(weight, owner)
         count = int(np.searchsorted(shares, TAIL_SHARE, side="right"))
         count = min(max(count, TAIL_ROWS), len(scores) // (2 if identity is None else 4))
         start = float(scores[count])
@@ -173,11 +174,8 @@ class Tail:
             float(np.average(scores[:beyond] - start, weights=weight[:beyond])) if beyond else 0.0
         )
         n_tail = math.inf
-        if identity is not None and beyond:
-            _, owner = np.unique(identity[order[:beyond]], return_inverse=True)
-            here = weight[:beyond]
-            masses = np.bincount(owner, weights=here)
-            n_tail = float(here.sum() ** 2 / (ALIKE * masses @ masses + (1 - ALIKE) * here @ here))
+        if owner is not None and beyond:
+            n_tail = n_independent(weight[:beyond], owner[:beyond])
         return cls(scores, shares, start, excess, share, worth, n_tail)
 
     def rate(self, value: float) -> float:
@@ -210,6 +208,18 @@ class Tail:
         if above == 0:
             return float(np.nextafter(self.scores[0], np.inf))
         return float((self.scores[above - 1] + self.scores[count]) / 2)
+
+
+def n_independent(weights: Array, identity: Ints | None = None) -> float:
+    """Return how many independent rows of equal weight carry as much information as the given rows.
+
+    Scores of the same identity correlate by `ALIKE`.
+    """
+    alone = float(weights @ weights)
+    if identity is None:
+        return float(weights.sum()) ** 2 / alone
+    masses = np.bincount(np.unique(identity, return_inverse=True)[1], weights)
+    return float(weights.sum()) ** 2 / float(ALIKE * masses @ masses + (1 - ALIKE) * alone)
 
 
 def choose_threshold(

@@ -174,7 +174,9 @@ def updated_back(back: Array, moved: Array, sign: float) -> tuple[Array, Array, 
     if scatter.min() < SMALLEST_REMAINDER:
         raise SingularMatrixError("the remaining rows keep too little of the total scatter")
     change = 1 / np.sqrt(scatter) - 1
-    return back + ((back @ axes.T) * change) @ axes, axes, change
+    found = ((back @ axes.T) * change) @ axes
+    found += back
+    return found, axes, change
 
 
 def solution_of(

@@ -144,8 +144,9 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
     labels and the common calibration. If labels share covariances, every change updates all labels:
     the sums behind the covariances are updated in closed form, and the next query solves for the
     models. Banks with clusters update their factorisation, which costs ``D^2`` per row. Kernel
-    banks, and linear banks with more features than rows, factorise the rows again. So do all banks
-    after unpickling, because pickles do not contain the factorisation.
+    banks, and linear banks with more features than rows, factorise the rows again; a kernel bank
+    whose labels share covariances does so at the next query. So do all banks after unpickling,
+    because pickles do not contain the factorisation.
 
     Examples
     --------
@@ -322,7 +323,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         unless they are given. The choice holds until the number of rows has doubled or halved. The
         ridge and the scaling of rows to unit length are chosen later, by the first fit.
         """
-        self._n_chosen = len(rows.X)
+        self._n_chosen = len(rows.labels)
         self._share_bandwidth(rows.X, rows.labels)
         if clusters is None and self.calibration == "pooled" and rows.together is None:
             known = rows.labels >= 0
@@ -409,13 +410,13 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         template = PCSDA() if self.estimator is None else self.estimator
         return auto_ridge(template, median)
 
-    def _name_separate(self) -> None:
-        """Name the subclasses of models that were fitted separately.
+    def _name_separate(self, chosen: slice = slice(None)) -> None:
+        """Name the subclasses of models that were just fitted separately.
 
         All other models are named when they are built.
         """
         if isinstance(self._labels_, SeparateLabels):
-            for model in self._labels_.models:
+            for model in self._labels_.models[chosen]:
                 name_in_bank(model, self._rows.labels, self.classes_.tolist())
 
     def _forget_threshold(self) -> None:
@@ -454,9 +455,10 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         """
         check_is_fitted(self)
         names = column_or_1d(ids).astype(str)
-        if len(names) != len(self._rows.X):
+        n_rows = len(self._rows.labels)
+        if len(names) != n_rows:
             raise ValueError(
-                f"ids has {len(names)} names but the bank has {len(self._rows.X)} rows; give one "
+                f"ids has {len(names)} names but the bank has {n_rows} rows; give one "
                 "for each row given to fit, each background row and each row added later"
             )
         self._rows = replace(self._rows, ids=names)
@@ -611,7 +613,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         self : VerifierBank
         """
         check_is_fitted(self)
-        chosen, now = getattr(self, "_n_chosen", len(self._rows.X)), len(self._rows.X)
+        chosen, now = getattr(self, "_n_chosen", len(self._rows.labels)), len(self._rows.labels)
         if not self._given and not chosen / 2 < now < 2 * chosen:
             forget(self, "ridge_", "kernel_", "unit_length_", "_gamma", "_kindred_")
             if hasattr(self, "regularization_"):
@@ -640,7 +642,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
 
         If this fails, the bank stays unchanged.
         """
-        X = validated(self, X, reset=False, dtype=self._rows.X.dtype)
+        X = validated(self, X, reset=False, dtype=self._rows.dtype)
         self._refuse_known(X)
         before, places = self._renumbered(classes)
         touched = int(np.flatnonzero(classes == label)[0])
@@ -676,6 +678,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
             return
         self._rows, self.classes_ = change.rows, change.classes
         self.clusters_ = change.rows.clusters
-        self._name_separate()
+        if change.touched is not None:
+            self._name_separate(slice(change.touched, change.touched + 1))
         if moved:  # the threshold depends on the number of labels
             self._forget_threshold()

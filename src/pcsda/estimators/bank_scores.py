@@ -20,7 +20,7 @@ from ..core.threshold import Threshold
 from ..core.warning import warn
 from ..unwrap import asked
 from ..validation import MatrixLike, validated
-from .changes import BankRows, known_row, listed
+from .changes import BankRows, listed
 from .closed_set import chances, identities, second_of_two
 from .doors import warn_of_misses
 from .kindred_labels import KindredLabels
@@ -443,7 +443,7 @@ class BankScores:
 
         The message refers to X as `name`.
         """
-        found = known_row(self._rows.X, X)
+        found = self._rows.find(X)
         if found is not None:
             owner = self._rows.labels[found[1]]
             whose = "the background"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,9 @@ from .rows import some
 from .search import PCSDACV
 from .selection import check_search
 from .verifier import Verifier
+
+# Rows are copied without the removed ones once fewer than this share remain.
+LEAST_KEPT = 0.5
 
 
 @dataclass(frozen=True)
@@ -85,24 +89,28 @@ class Room:
         """All rows. Adding rows does not change arrays returned earlier."""
         return self._space[: self.used]
 
-    def follows(self, rows: Floats, more: int) -> bool:
-        """Return whether nothing is stored after the given rows and `more` rows still fit."""
-        return self.used == len(rows) and self.used + more <= len(self._space)
-
     def add(self, more: Floats) -> Floats:
         """Add rows, and return all rows stored so far."""
         self._space[self.used : self.used + len(more)] = more
         self.used += len(more)
         return self.rows
 
+    def fits(self, after: Floats, more: int) -> bool:
+        """Return whether `more` rows fit, and nothing is stored yet after the rows `after`."""
+        return self.used == len(after) and self.used + more <= len(self._space)
+
 
 @dataclass(frozen=True)
 class BankRows:
     """A bank's training rows.
 
+    Removed rows stay in memory until their share is large or the remaining rows are needed in one
+    array, because copying all rows would take longer than everything else in a change.
+
     Attributes
     ----------
-    X : array of shape (N, D)
+    held : array of shape (H, D)
+        The rows, possibly with others that were removed.
     labels : array of shape (N,)
         Index of each row's label, or `BACKGROUND` for unlabelled rows.
     clusters : array of shape (N,)
@@ -112,17 +120,54 @@ class BankRows:
         Rows with the same number are left out together.
     ids : array of shape (N,) or None
         Row names. A row added later is named after its number.
+    places : array of shape (N,) or None
+        Position of each row in `held`; None if no row was removed.
     room : Room or None
-        The storage that holds X once rows have been added or removed.
+        The storage that `held` lies in once rows have been added.
     """
 
-    X: Floats
+    held: Floats
     labels: Ints
     clusters: Ints
     keys: Array
     together: Ints | None
     ids: NDArray[np.str_] | None = None
+    places: Ints | None = None
     room: Room | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def X(self) -> Floats:
+        """The rows in one array, of shape (N, D)."""
+        return self.held if self.places is None else self._copied.rows
+
+    @cached_property
+    def _copied(self) -> Room:
+        return Room(self.held, chosen=self.places)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows and number of columns."""
+        return len(self.labels), self.held.shape[1]
+
+    @property
+    def dtype(self) -> np.dtype[np.floating]:
+        """Data type of the rows."""
+        return self.held.dtype
+
+    def take(self, chosen: Ints) -> Floats:
+        """Return the rows with the given numbers, without copying the others."""
+        return self.held[chosen if self.places is None else self.places[chosen]]
+
+    def find(self, X: Floats) -> tuple[int, int] | None:
+        """Find the first row of X that the bank has; see :func:`known_row`."""
+        column = self.held[:, 0] if self.places is None else self.held[self.places, 0]
+        near = np.flatnonzero(np.isin(column, X[:, 0]))
+        found = known_row(self.take(near), X)
+        return None if found is None else (found[0], int(near[found[1]]))
+
+    def over(self, X: Floats) -> BankRows:
+        """Return the same rows with the values in X."""
+        return replace(self, held=X, places=None, room=None)
 
     def appended(self, X: Floats, label: int, clusters: Ints, seed: int) -> BankRows:
         """Return the bank's rows followed by new rows of one label or of the background.
@@ -132,13 +177,18 @@ class BankRows:
         together = self.together
         if together is not None:
             together = np.append(together, np.full(len(X), together.max() + 1))
-        keys = np.random.default_rng([seed, len(self.X)]).random(len(X))
+        keys = np.random.default_rng([seed, len(self.labels)]).random(len(X))
         ids = self.ids
         if ids is not None:
             ids = np.append(ids, np.arange(len(ids), len(ids) + len(X)).astype(str))
-        room = self.room
-        if room is None or not room.follows(self.X, len(X)):
-            room = Room(self.X, len(X))
+        held, places, room = self.held, self.places, self.room
+        if "_copied" in vars(self):
+            held, places, room = self.X, None, self._copied
+        if room is None or not room.fits(held, len(X)):
+            room = Room(held, len(X), places)
+            held, places = room.rows, None
+        if places is not None:
+            places = np.append(places, np.arange(len(held), len(held) + len(X)))
         return BankRows(
             room.add(X),
             np.append(self.labels, np.full(len(X), label)),
@@ -146,14 +196,24 @@ class BankRows:
             np.append(self.keys, keys),
             together,
             ids,
+            places,
             room,
         )
 
     def kept(self, rows: Mask) -> BankRows:
         """Return only the rows that the mask `rows` selects."""
-        room = Room(self.X, chosen=np.flatnonzero(rows))
-        kept = room.rows, self.labels[rows], self.clusters[rows], self.keys[rows]
-        return BankRows(*kept, some(self.together, rows), some(self.ids, rows), room)
+        places = np.flatnonzero(rows) if self.places is None else self.places[rows]
+        kept = replace(
+            self,
+            labels=self.labels[rows],
+            clusters=self.clusters[rows],
+            keys=self.keys[rows],
+            together=some(self.together, rows),
+            ids=some(self.ids, rows),
+            places=places,
+        )
+        few = len(places) < len(self.held) * LEAST_KEPT
+        return kept.over(self.held[places]) if few else kept
 
     def numbered(self, numbers: Ints) -> BankRows:
         """Return the rows with new label numbers: label i becomes ``numbers[i]``."""
@@ -194,7 +254,13 @@ class Change:
     @property
     def fresh(self) -> Floats:
         """The rows that were added."""
-        return self.rows.X[len(self.before.X) :]
+        return self.rows.take(np.arange(len(self.before.labels), len(self.rows.labels)))
+
+    @property
+    def gone(self) -> Floats:
+        """The rows that were removed."""
+        assert self.kept is not None
+        return self.before.take(np.flatnonzero(~self.kept))
 
     def warn_of_one_row(self, missed: float | None = None) -> None:
         """Warn that a new label has one row.

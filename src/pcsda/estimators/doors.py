@@ -11,7 +11,13 @@ from typing import Any
 import numpy as np
 
 from ..core.linalg import Array, Ints
-from ..core.threshold import Threshold, check_criterion, choose_threshold, interval
+from ..core.threshold import (
+    Threshold,
+    check_criterion,
+    choose_threshold,
+    interval,
+    n_independent,
+)
 from ..core.warning import number_of, warn
 
 # If labels reject this share of their own left-out rows, the bank names hardly any row.
@@ -66,7 +72,9 @@ class Door:
         people = len(np.unique(self.identity))
         if not quiet:
             seen = f"the bank's own {people} labels with {len(self.best)} rows"
-            _warn_of_low_rate(rate, len(self.best), seen, "rows of strangers as strangers=")
+            # Rows of one label are alike, so ten labels of a hundred rows show no rate of 1 %.
+            n_rows = n_independent(np.ones(len(self.best)), self.identity)
+            _warn_of_low_rate(rate, n_rows, seen, "rows of strangers as strangers=")
         power = self.n_met / n_labels
         among_met = -math.expm1(power * math.log1p(-rate))
         found = _of_scores(self.best, self.own, among_met, self.identity, up_to_zero)
@@ -91,8 +99,8 @@ class Door:
         return replace(found, rule=rule)
 
 
-def _warn_of_low_rate(rate: float, n_rows: int, seen: str, needed: str) -> None:
-    """Warn if there are too few rows of strangers to observe such a low rate of false alarms.
+def _warn_of_low_rate(rate: float, n_rows: float, seen: str, needed: str) -> None:
+    """Warn if `n_rows` independent rows of strangers are too few to show a rate of false alarms.
 
     In the message, `seen` describes these rows, and `needed` the rows that the user should give.
     """

@@ -14,13 +14,14 @@ from .. import validation
 from ..core import linalg
 from ..core.calibration import Calibration
 from ..core.density import Posterior
+from ..core.gram import FEATURE_TOLERANCE
 from ..core.kindred import Kindred, Places, Predictive
 from ..core.kindred_fit import Fold, KindredFit, fit_kindred
 from ..core.labelled import LabelSums, spread_unknown
 from ..core.linalg import Array, Floats, Ints, unit_rows
 from ..core.many import BACKGROUND, SolvedLabel
 from ..core.spread import known_variance, ridge_of
-from ..kernels import SCALED_KERNELS, Kernel
+from ..kernels import SCALED_KERNELS, Kernel, check_memory
 from ..progress import progress
 from .changes import BankRows, Change, Settings, alone
 from .doors import Door
@@ -43,6 +44,8 @@ MANY_ROWS, MANY_LABELS = 50, 100
 # nats. If labels have one row, it must lower the reciprocal of the tails' degrees of freedom by
 # more than the second number.
 LEAST_GAIN, LIGHTER_TAILS = 0.03, 0.02
+# Kernels whose values are at most 1, and a share of the ridge that is negligible.
+UNIT_KERNELS, NEGLIGIBLE = ("rbf", "laplacian", "chi2", "cosine"), 0.01
 # At most this many labels decide whether rows are scaled.
 CHOICE_LABELS = 300
 # Names in the stored state besides those of `Shared`. A change of rows carries over all of them
@@ -99,10 +102,10 @@ class Shared:
     scale: float
 
     @classmethod
-    def of(cls, kindred: Kindred, space: Space, X: Floats) -> Shared:
-        """Express the axes so that they apply to rows of X or, with a kernel, to kernel values."""
-        centre = space.mean(kindred.centre) if space.kernel is None else np.zeros(X.shape[1])
-        axes = np.ascontiguousarray(space.axes(kindred.axes), X.dtype)
+    def of(cls, kindred: Kindred, space: Space, rows: BankRows) -> Shared:
+        """Express the axes so that they apply to rows or, with a kernel, to kernel values."""
+        centre = space.mean(kindred.centre) if space.kernel is None else np.zeros(rows.shape[1])
+        axes = np.ascontiguousarray(space.axes(kindred.axes), rows.dtype)
         origin = kindred.centre @ kindred.axes
         return cls(axes, centre, origin, kindred.values, kindred.means, kindred.scale)
 
@@ -252,7 +255,7 @@ class KindredLabels:
             "own": found.own,
             "n_met": found.n_met,
         }
-        shared = Shared.of(found.kindred, space, rows.X)
+        shared = Shared.of(found.kindred, space, rows)
         sums = found.sums if isinstance(space, PlainSpace) else None
         support = rows.X if kernel else None
         held = settings, state, kernel, support
@@ -348,7 +351,7 @@ class KindredLabels:
     def prepared(self, rows: BankRows) -> Prepared:
         """Return the rows, factorised with labels as subclasses. The first call factorises them."""
         if self._prepared is None:
-            by_label = replace(rows, X=self.scaled(rows.X), clusters=alone(rows.labels))
+            by_label = replace(rows.over(self.scaled(rows.X)), clusters=alone(rows.labels))
             self._prepared = prepare(self.settings, by_label, self.ridge, self.kernel)
         return self._prepared
 
@@ -420,34 +423,48 @@ class KindredLabels:
         SingularMatrixError
             If the remaining rows do not determine both covariances.
         """
-        rows, touched = change.rows, change.touched
-        space: Space
-        if self.kernel is None and rows.X.shape[1] <= rows.X.shape[0]:
-            space, sums = PlainSpace(rows.X), self._moved(change)
-            if not sums.single:
-                sums.require_spread()
-            held, strict = sums, False
-        else:
-            space = space_for(self.settings, self.scaled(rows.X), self.kernel)
-            sums = LabelSums.of(space.features, rows.labels)
-            held, strict = None, True
+        rows, touched, linear = change.rows, change.touched, self.kernel is None
+        later = rows.shape[1] <= rows.shape[0] and (linear or self._surely_solved(rows))
+        sums = self._moved(change) if later else None
 
         def solve() -> Shared:
-            if sums.single:
-                return Shared.of(Kindred.assumed(sums), space, rows.X)
-            return Shared.of(Kindred.fit(sums, self.ridge, strict=strict), space, rows.X)
+            if linear and sums is not None:
+                space: Space = PlainSpace(sums.means)
+                return self._solved(sums, space, rows, strict=False)
+            space = space_for(self.settings, self.scaled(rows.X), self.kernel)
+            features = LabelSums.of(space.features, rows.labels)
+            return self._solved(features, space, rows, strict=not later)
 
-        fresh = np.full(len(sums.counts), not sums.single)
-        state = self._settled | {"counts": sums.counts, "fresh": fresh}
-        support = None if self.kernel is None else rows.X
-        fixed = self.settings, state, self.kernel, support
-        found = KindredLabels(*fixed, unit=self.unit, solve=solve, sums=held)
-        if strict:
+        counts = np.bincount(rows.labels[rows.labels >= 0]).astype(np.float64)
+        state = self._settled | {"counts": counts}
+        state["fresh"] = np.full(len(counts), not spread_unknown(counts))
+        fixed = self.settings, state, self.kernel, None if linear else rows.X
+        found = KindredLabels(*fixed, unit=self.unit, solve=solve, sums=sums)
+        if sums is None:
             _ = found.shared  # raises if the rows do not determine both covariances
-        if touched is not None and sums.counts[touched] == 1:
+        elif not sums.single:
+            sums.require_spread()
+        if touched is not None and counts[touched] == 1:
             at = change.threshold
             change.warn_of_one_row(None if at is None else float(np.mean(self.door.own < at)))
         return found
+
+    def _surely_solved(self, rows: BankRows) -> bool:
+        """Return whether the kernel matrix of a bank can be factorised later, without an error.
+
+        The values of these kernels are at most 1, so the rounding errors of the features stay far
+        below the ridge.
+        """
+        check_memory(len(rows.labels), 4)
+        assert self.kernel is not None
+        asked = float(self.settings.template.regularization) * self.ridge
+        errors = len(rows.labels) * FEATURE_TOLERANCE * self.regularization
+        return self.kernel.metric in UNIT_KERNELS and errors <= NEGLIGIBLE * asked
+
+    def _solved(self, sums: LabelSums, space: Space, rows: BankRows, *, strict: bool) -> Shared:
+        if sums.single:
+            return Shared.of(Kindred.assumed(sums), space, rows)
+        return Shared.of(Kindred.fit(sums, self.ridge, strict=strict), space, rows)
 
     def _moved(self, change: Change) -> LabelSums:
         """Return the statistics of the rows after a change, updated in closed form if possible."""
@@ -456,7 +473,7 @@ class KindredLabels:
             return LabelSums.of(self.scaled(rows.X), rows.labels)
         if change.kept is not None:
             (gone,) = set(range(len(sums.counts))) - set(change.places)
-            return sums.without(gone, self.scaled(change.before.X[~change.kept]))
+            return sums.without(gone, self.scaled(change.gone))
         fresh, owner = self.scaled(change.fresh), int(rows.labels[-1])
         sums = sums.placed(change.places)
         return sums.with_others(fresh) if owner < 0 else sums.with_rows(owner, fresh)
@@ -523,10 +540,10 @@ def _some_labels(rows: BankRows, seed: int, least: int) -> BankRows:
 
 def _check_room(rows: BankRows) -> None:
     """Raise a MemoryError if the labels do not fit in memory, before allocating anything."""
-    count, width = int(rows.labels.max()) + 1, rows.X.shape[1]
-    axes = min(count - 1, *rows.X.shape)
+    count, width = int(rows.labels.max()) + 1, rows.shape[1]
+    axes = min(count - 1, *rows.shape)
     # Label means, for all rows and for a fold, on the axes and whitened.
-    arrays = 8 * (6 * count + 12 * axes) * min(rows.X.shape)
+    arrays = 8 * (6 * count + 12 * axes) * min(rows.shape)
     require_room(rows, f"{axes} axes in common over {width} features", arrays)
 
 

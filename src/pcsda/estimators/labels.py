@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -179,14 +179,3 @@ def left_out_scores(source: Source, place: int) -> tuple[Array, Array | None]:
     mass = np.zeros(len(full))
     mass[solved.rows] = left.mass
     return full, mass[~np.isnan(full)]
-
-
-def on_support(model: LabelModel, index: Ints, size: int) -> LabelModel:
-    """Return the model with axes over all `size` rows that the kernel needs.
-
-    `index` holds the positions of the training rows among these rows. The coefficients of all other
-    rows are zero.
-    """
-    axes: Floats = np.zeros((len(model.axes), size), model.axes.dtype)
-    axes[:, index] = model.axes
-    return replace(model, axes=axes)

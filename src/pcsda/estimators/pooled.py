@@ -79,7 +79,7 @@ class Training:
     def most(self) -> int:
         """Approximate number of rows that are left out for each label."""
         most = max(LEAST_SAMPLE, MOST_PAIRS // self.n_labels)
-        return min(self.settings.template.calibration_rows or len(self.rows.X), most)
+        return min(self.settings.template.calibration_rows or len(self.rows.labels), most)
 
     def shared(self) -> SharedRows:
         """Return the factorised rows, which all labels share."""
@@ -140,7 +140,7 @@ class Solved:
         # If the axes fill the space, the last ones are poorly determined. The closed form keeps
         # rotations fixed, so any shift along these axes would look like an outlier.
         pairs = n_rows * count * clusters / FEW_FOLDS
-        small = small or (clusters >= training.rows.X.shape[1] and pairs < MOST_FOLD_NUMBERS)
+        small = small or (clusters >= training.rows.shape[1] and pairs < MOST_FOLD_NUMBERS)
         if small and training.cluster is not None and clusters > 1:
             n_folds = min(FOLDS if count <= FEW_LABELS else FEW_FOLDS, count)
             fold = rng.permutation(count) % n_folds

@@ -16,7 +16,7 @@ from ..memory import available_memory
 from ..partition import count_distinct
 from .changes import BankRows, Change, Settings, missed_share
 from .doors import Door
-from .labels import LabelModels, Source, estimator_of, on_support
+from .labels import LabelModels, Source, estimator_of
 from .pooled import Prepared, Training, fit_pooled
 from .shared import cluster_rows, sharing_of
 from .side import LabelModel, SideBySide, packed, unpacked
@@ -87,10 +87,10 @@ class PooledLabels:
         models = []
         for label, density, own in zip(solved.labels, solved.densities, moved, strict=True):
             check_rank(settings.template, label.subspace.rank)
-            models.append(LabelModel.of(label, density, own, prepared.space, rows.X.dtype))
+            models.append(LabelModel.of(label, density, own, prepared.space, rows.dtype))
         kernel = prepared.space.kernel
         known = len(prepared.shared.counts), kernel, rows.X if kernel else None
-        side, index = SideBySide(models, solved.pool, *known), np.arange(len(rows.X))
+        side, index = SideBySide(models, solved.pool, *known), np.arange(len(rows.labels))
         return cls(settings, side, door, prepared.shared.ridge, index, prepared)
 
     @property
@@ -114,8 +114,15 @@ class PooledLabels:
     def prepared(self, rows: BankRows) -> Prepared:
         """Return the factorised rows. If they are not stored, factorise them first."""
         if self.factorised is None:
-            self.factorised = prepare(self.settings, rows, self.ridge, self.kernel)
+            self.factorised = self._anew(rows, self.index, self.side.rows)
         return self.factorised
+
+    def _anew(self, rows: BankRows, index: Ints, support: Floats | None) -> Prepared:
+        """Factorise the rows; see :meth:`_supported` for `index` and `support`."""
+        found = prepare(self.settings, rows, self.ridge, self.kernel)
+        if support is None or not isinstance(found.space, DualSpace):
+            return found
+        return replace(found, space=found.space.within(index, len(support)))
 
     def scores(self, X: Floats) -> Array:
         """Return the log-likelihood ratios of rows for all labels."""
@@ -132,8 +139,8 @@ class PooledLabels:
     def changed(self, change: Change) -> PooledLabels:
         """Return the labels after a change of rows. Only ``change.touched`` is fitted again."""
         rows, touched, pool = change.rows, change.touched, self.side.pool
-        prepared = self._moved(change)
         index, support = self._supported(rows, change.kept)
+        prepared = self._moved(change, support) or self._anew(rows, index, support)
         models = [self.side.models[old or 0] for old in change.places]
         models = [replace(model, fresh=False) if model.fresh else model for model in models]
         if touched is not None:
@@ -141,8 +148,7 @@ class PooledLabels:
             check_rank(self.settings.template, solved.subspace.rank)
             density, old = pool.density(solved), change.places[touched]
             moved = np.zeros(2) if old is None else self.side.models[old].moved
-            model = LabelModel.of(solved, density, moved, prepared.space, rows.X.dtype)
-            models[touched] = model if support is None else on_support(model, index, len(support))
+            models[touched] = LabelModel.of(solved, density, moved, prepared.space, rows.dtype)
             if old is None and solved.n_own == 1:
                 change.warn_of_one_row(missed_share(solved, density, pool, change.threshold))
         side = replace(self.side, models=models, rows=support)
@@ -156,28 +162,27 @@ class PooledLabels:
         old = self.side.rows
         if kept is not None:
             return self.index[kept], old
-        fresh = len(rows.X) - len(self.index)
+        fresh = len(rows.labels) - len(self.index)
         start = len(self.index) if old is None else len(old)
         index = np.append(self.index, np.arange(start, start + fresh))
         return index, None if old is None else np.concatenate([old, rows.X[-fresh:]])
 
-    def _moved(self, change: Change) -> Prepared:
-        """Return the factorised rows after a change, updated if possible, otherwise recomputed."""
+    def _moved(self, change: Change, support: Floats | None) -> Prepared | None:
+        """Return the factorised rows, updated after a change; None if they must be factorised."""
         held, rows, kept = self.factorised, change.rows, change.kept
-        wide = rows.X.shape[1] > rows.X.shape[0]
-        if held is None or not isinstance(held.space, PlainSpace) or wide:
-            return prepare(self.settings, rows, self.ridge, self.kernel)
-        space = PlainSpace(rows.X)
+        space = None if held is None else _updated(held.space, change, support)
+        if held is None or space is None:
+            return None
         training = _training(self.settings, rows, space, self.ridge)
         shared = replace(held.shared.owned(change.before.labels), most=training.most)
-        data = rows.X, rows.labels, rows.clusters, rows.keys, rows.together
+        data = space.features, rows.labels, rows.clusters, rows.keys, rows.together
         try:
             if kept is None:
                 shared = shared.holding(*data).with_last(len(change.fresh))
             else:
                 shared = shared.without(np.flatnonzero(~kept)).holding(*data, kept)
         except SingularMatrixError:
-            return prepare(self.settings, rows, self.ridge, self.kernel)
+            return None
         return Prepared(space, shared, training)
 
     def state(self) -> dict[str, Any]:
@@ -199,9 +204,25 @@ class PooledLabels:
         support = None
         if kernel is not None:
             support = rows.X if state["support"] is None else state["support"]
-        index = np.arange(len(rows.X)) if state["index"] is None else state["index"]
+        index = np.arange(len(rows.labels)) if state["index"] is None else state["index"]
         side = unpacked(state["side"], kernel, support)
         return cls(settings, side, Door.of(state), float(state["ridge"]), index)
+
+
+def _updated(space: Space, change: Change, support: Floats | None) -> Space | None:
+    """Return the space of the rows after a change; None if it must be found anew.
+
+    `support` holds the rows that the kernel needs after the change; None without a kernel.
+    """
+    rows, kept = change.rows, change.kept
+    if isinstance(space, PlainSpace):
+        return None if rows.shape[1] > rows.shape[0] else PlainSpace(rows.X)
+    if not isinstance(space, DualSpace) or not space.kernel.is_definite:
+        return None
+    if kept is not None:
+        return space.kept(kept)
+    assert support is not None
+    return space.appended(support, len(change.fresh))
 
 
 def space_for(settings: Settings, X: Floats, kernel: Kernel | None) -> Space:
@@ -232,15 +253,15 @@ def _training(settings: Settings, rows: BankRows, space: Space, ridge: float | N
     def cluster(kept: Mask) -> Ints:
         return cluster_rows(settings.template, rows.X[kept], None, settings.seed)
 
-    known = settings, replace(rows, X=space.features), ridge
+    known = settings, rows.over(space.features), ridge
     return Training(*known, None if settings.given else cluster)
 
 
 def _check_room(settings: Settings, rows: BankRows) -> None:
     """Raise a MemoryError if the labels do not fit in memory, before allocating anything."""
-    count, width = int(rows.labels.max()) + 1, rows.X.shape[1]
+    count, width = int(rows.labels.max()) + 1, rows.shape[1]
     axes = min(int(rows.clusters.max()) + 1, width, settings.template.n_components or width)
-    arrays = 2 * count * (axes + 1) * width * rows.X.dtype.itemsize
+    arrays = 2 * count * (axes + 1) * width * rows.dtype.itemsize
     require_room(rows, f"{axes} axes each over {width} features", arrays)
 
 
@@ -249,7 +270,7 @@ def require_room(rows: BankRows, what: str, arrays: int) -> None:
 
     `arrays` is the size of the arrays in bytes. `what` describes them in the message.
     """
-    n_rows, width = rows.X.shape
+    n_rows, width = rows.shape
     needed, available = arrays + 24 * n_rows * min(width, n_rows), available_memory()
     if needed > available:
         raise MemoryError(

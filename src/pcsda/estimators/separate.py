@@ -120,10 +120,10 @@ class SeparateLabels:
 
         ``number[i]`` is the number of label i in this bank; the last entry is for the background.
         """
-        rows = self.rows.kept(np.isin(np.arange(len(self.rows.X)), kept))
+        rows = self.rows.kept(np.isin(np.arange(len(self.rows.labels)), kept))
         pairwise = get_tags(self.settings.template).input_tags.pairwise
         if pairwise:
-            rows = replace(rows, X=rows.X[:, kept])
+            rows = rows.over(rows.X[:, kept])
         clusters = self.rows.clusters[kept]
         if not self.settings.given:
             clusters = cluster_rows(self.settings.template, rows.X, None, self.settings.seed)
@@ -222,7 +222,7 @@ class SeparateLabels:
     @property
     def sharing(self) -> Sharing | None:
         """The kind of factorisation that the models share; None if they share none."""
-        return sharing_of(self.settings.template, self.rows.X.shape)
+        return sharing_of(self.settings.template, self.rows.shape)
 
     def fit(self, chosen: range | list[int]) -> list[Any]:
         """Fit the models for the chosen labels."""

@@ -230,7 +230,8 @@ def packed(side: SideBySide) -> dict[str, Any]:
     count, size = len(models), max(model.axes.shape[1] for model in models)
     state: dict[str, Any] = {
         "axes": np.zeros((count, width, size), models[0].axes.dtype),
-        "means": np.stack([model.mean for model in models]),
+        # With a kernel, means are unused, and have as many entries as the kernel matrix has pivots.
+        "means": np.stack([model.mean[: None if side.kernel is None else 0] for model in models]),
         "sizes": np.array([model.axes.shape for model in models]),
         "origins": np.zeros((count, width)),
         "eigenvalues": np.zeros((count, width)),
