@@ -683,7 +683,7 @@ HERE = r"^block 2 \(item 2 of the iterator\)"
         (2, lambda g: g.astype(str), r"^subclass_labels is text in some blocks \('\d'\) and "
          "numbers in others; make it one or the other$"),
         (2, lambda g: np.where(np.arange(50) % 2, g, None), f"{HERE}: subclass_labels is missing"),
-        (3, put(-1.0), f"{HERE}: sample_weight has 1 negative entries"),
+        (3, put(-1.0), f"{HERE}: sample_weight has 1 negative entry"),
         (3, put(np.nan), f"{HERE}: Input sample_weight contains NaN"),
         (3, lambda w: w[1:], rf"{HERE}: sample_weight has shape \(49,\)"),
     ],

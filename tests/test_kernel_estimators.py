@@ -843,7 +843,7 @@ def test_zero_weights_work_with_column_names():
 @BOTH
 def test_bad_weights_are_refused(make):
     X, y, _ = labelled()
-    with refuses("sample_weight has 1 negative entries (smallest -1); weights must be at least 0"):
+    with refuses("sample_weight has 1 negative entry (smallest -1); weights must be at least 0"):
         make().fit(X, y, sample_weight=np.r_[-1.0, np.ones(51)])
     with refuses("sample_weight has shape (3,) but must have one weight for each of the 52 rows"):
         make().fit(X, y, sample_weight=[1.0, 2.0, 3.0])
@@ -945,7 +945,7 @@ def test_two_points_give_a_sound_model(make, kernel):
 def test_one_positive_warns_about_the_bandwidth():
     X, _, _ = labelled()
     y = (np.arange(len(X)) == 3).astype(int)
-    message = "gamma='positive' is undefined (1 positives, all equal); using gamma="
+    message = "gamma='positive' is undefined (1 positive); using gamma="
     with pytest.warns(UserWarning, match=re.escape(message)):
         model = KernelPCSDA(random_state=0).fit(X, y)
     assert model.kernel_.gamma == KernelPCSDA(gamma="all").fit(X, y).kernel_.gamma
