@@ -282,6 +282,9 @@ def test_a_missing_package_is_named_with_its_extra(command, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     said = command("inspect", "{shop}/weld.pcsda", code=1).err
     assert 'skops is needed to read model files: pip install "pcsda[skops]"' in said
+    monkeypatch.setattr("pcsda.cli.fitting._fit_whole", None)  # refused before any work
+    said = command(*FIT, code=1).err
+    assert 'skops is needed to write model files: pip install "pcsda[skops]"' in said
 
 
 def test_fit_and_report_name_the_files_they_wrote(command):
