@@ -269,7 +269,7 @@ def test_a_literal_quote_swallows_no_rows(tmp_path, where, monkeypatch):
             r"^block 0 .rows.csv, bytes 4 to 13.: rows.csv could not be read as CSV: row 1 has 3 "
             r"fields but the header names 2 columns; was the file cut off, or is a separator mis",
         ),
-        ("y,x\na,1\nb\n", r"^block 0 .*: row 1 has 1 fields but the header names 2 columns; was"),
+        ("y,x\na,1\nb\n", r"^block 0 .*: row 1 has 1 field but the header names 2 columns; was"),
         (
             "x,y\n1,a\n2,\xe9\n",
             r"^rows.csv is not text in UTF-8 \(.*\); save it as UTF-8, or name its enc",
