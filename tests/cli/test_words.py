@@ -1,5 +1,6 @@
 """What the command line prints: help, usage, user errors and internal errors."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -276,6 +277,13 @@ def test_an_unwritable_folder_is_reported_before_any_work(command, tmp_path, mon
     monkeypatch.setattr("os.access", lambda *_: False)
     said = command(*FIT, code=1).err
     assert f"m.pcsda: no permission to write in {tmp_path}" in said
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes with names")
+def test_a_pipe_as_output_is_refused_before_any_work(command, tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "m.pcsda")
+    monkeypatch.setattr("pcsda.cli.fitting._fit_whole", None)
+    assert "m.pcsda is a device or a pipe; give the name of" in command(*FIT, code=1).err
 
 
 def test_a_missing_package_is_named_with_its_extra(command, monkeypatch):
