@@ -25,7 +25,7 @@ from sklearn.cluster import AgglomerativeClustering, KMeans
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
 
-from pcsda import CSDA, PCSDA, ExactKernelMap, KernelCSDA, KernelPCSDA
+from pcsda import CSDA, PCSDA, ExactKernelMap, KernelCSDA, KernelPCSDA, NystroemMap
 from pcsda.core.kmeans import kernel_kmeans
 from pcsda.core.loo import LeftOut
 from pcsda.metrics import cllr
@@ -1303,3 +1303,20 @@ def test_left_out_scores_choose_neither_given_ridges_nor_those_of_groups():
     ):
         model = KernelPCSDA(random_state=0, **params).fit(X, y, **along)
         assert model.regularization_ == ridge
+
+
+@pytest.mark.parametrize(
+    "estimator", [KernelPCSDA(), KernelCSDA(), ExactKernelMap(), NystroemMap(5)]
+)
+def test_parameters_that_a_named_kernel_would_not_get_are_refused(estimator):
+    """They had no effect, not even a wrong one."""
+    X, y = np.random.default_rng(0).standard_normal((30, 3)), np.arange(30) < 10
+    words = (
+        r"kernel_params=\{'gamma': 5\} is passed to a function given as kernel, and has no effect "
+        "on kernel='rbf'; set gamma, degree or coef0 of the estimator instead"
+    )
+    with pytest.raises(ValueError, match=words):
+        clone(estimator).set_params(kernel_params={"gamma": 5}).fit(X, y)
+    with pytest.raises(ValueError, match="kernel_params=3 must be None or a dictionary"):
+        clone(estimator).set_params(kernel_params=3).fit(X, y)
+    clone(estimator).set_params(kernel_params={}).fit(X, y)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from numbers import Integral, Real
 from typing import Any, Protocol, TypeAlias
@@ -584,11 +584,21 @@ def refuse_dask(*arrays: Any, predicts: bool = False) -> None:
 
 
 def check_kernel(
-    kernel: str | Callable[..., float], gamma: object, kernels: tuple[str, ...] = KERNELS
+    kernel: str | Callable[..., float],
+    gamma: object,
+    kernels: tuple[str, ...] = KERNELS,
+    params: object = None,
 ) -> None:
-    """Reject unknown kernels and bandwidths."""
+    """Reject unknown kernels and bandwidths, and `params` that the kernel would not get."""
     if not callable(kernel):
         check_option("kernel", kernel, kernels)
+    if params is not None and not isinstance(params, Mapping):
+        raise ValueError(f"kernel_params={params!r} must be None or a dictionary")
+    if params and not callable(kernel):
+        raise ValueError(
+            f"kernel_params={params!r} is passed to a function given as kernel, and has no effect "
+            f"on kernel={kernel!r}; set gamma, degree or coef0 of the estimator instead"
+        )
     if isinstance(gamma, str):
         check_option("gamma", gamma, BANDWIDTHS)
     elif isinstance(gamma, bool) or not isinstance(gamma, Real) or not 0 < float(gamma) < np.inf:
@@ -600,7 +610,7 @@ def check_verifier(model: BaseEstimator) -> None:
     """Check an estimator's parameters before any work begins."""
     kernel = hasattr(model, "kernel")
     if kernel:
-        check_kernel(model.kernel, model.gamma, (*KERNELS, "precomputed"))
+        check_kernel(model.kernel, model.gamma, (*KERNELS, "precomputed"), model.kernel_params)
     if hasattr(model, "shape"):
         _check_modes(model)
     else:
