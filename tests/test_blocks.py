@@ -664,9 +664,9 @@ HERE = r"^block 2 \(item 2 of the iterator\)"
     [
         (0, lambda X: X[:, :4], rf"{HERE} has 4 columns but block 0 \(item 0 of the iterator\) has "
          r"5; all blocks need the same columns$"),
-        (0, put(np.nan), f"{HERE}: X has NaN or infinity in 1 rows, the first is row 7; leave "
+        (0, put(np.nan), f"{HERE}: X has NaN or infinity in 1 row, the first is row 7; leave "
          "those rows out or fill them in$"),
-        (0, put(-np.inf), f"{HERE}: X has NaN or infinity in 1 rows"),
+        (0, put(-np.inf), f"{HERE}: X has NaN or infinity in 1 row"),
         (0, lambda X: X[:0], rf"{HERE}: the block has no rows; leave it out, or divide the data "
          r"differently \(repartition in Dask\)$"),
         (0, lambda X: X[0], f"{HERE}: Expected 2D array"),

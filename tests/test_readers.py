@@ -405,7 +405,7 @@ def test_columns_that_are_missing_or_text_are_named(tmp_path, data):
     frame.loc[130, "f3"] = np.nan
     parquet.write_table(pa.Table.from_pandas(frame), blocks, row_group_size=64)
     with pytest.raises(
-        ValueError, match=r"^block 2 \(rows.parquet, row group 2\): X has NaN or infinity in 1 rows"
+        ValueError, match=r"^block 2 \(rows.parquet, row group 2\): X has NaN or infinity in 1 row"
     ):
         fit_blocks(PCSDA(), blocks, **options)
     frame = frame_of(*data[:4])

@@ -184,6 +184,9 @@ def test_the_model_keeps_encoding_and_decimal(shop, command):
     assert len(found) == 240
     said = command(*FIT, "--encoding", "klingon", code=2).err
     assert "--encoding klingon is not known; use utf-8, cp1252, latin-1, utf-16" in said
+    for other in ("rot13", "base64", "undefined", ""):  # no text encodings
+        said = command("score", "m.pcsda", "t.csv", "--encoding", other, code=2).err
+        assert f"--encoding {other} is not known" in said
 
 
 def test_an_embedding_is_fitted_and_scored(shop, command):

@@ -280,6 +280,10 @@ def test_an_unwritable_folder_is_reported_before_any_work(command, tmp_path, mon
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes with names")
+def test_an_empty_name_of_the_output_is_refused(command):
+    assert "the name of the output file is empty" in command(*FIT, "-o", "", code=1).err
+
+
 def test_a_pipe_as_output_is_refused_before_any_work(command, tmp_path, monkeypatch):
     os.mkfifo(tmp_path / "m.pcsda")
     monkeypatch.setattr("pcsda.cli.fitting._fit_whole", None)

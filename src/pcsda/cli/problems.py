@@ -48,6 +48,8 @@ def check_target(path: str | None, *inputs: str) -> None:
 
     if path is None:
         return
+    if not path:
+        raise Problem("the name of the output file is empty; give the name of a file")
     target = Path(path)
     if target.is_dir():
         raise Problem(f"{path} is a folder; give the name of a file")
