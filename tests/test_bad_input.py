@@ -207,6 +207,53 @@ def test_non_numeric_objects_are_refused(estimator, way):
         enter(estimator, way, X, y)
 
 
+def frame_of(X, way="pandas"):
+    names = list("abcdefgh"[: X.shape[1]])
+    if way == "pandas":
+        return pd.DataFrame(X, columns=names)
+    if way == "nullable":
+        return pd.DataFrame(X, columns=names).convert_dtypes()
+    if way == "arrow":
+        return pytest.importorskip("pyarrow").table(dict(zip(names, X.T, strict=True)))
+    return pytest.importorskip("polars").DataFrame(X, schema=names, nan_to_null=True)
+
+
+@pytest.mark.parametrize("estimator", [PCSDA(), KernelPCSDA(), VerifierBank()])
+@pytest.mark.parametrize("way", ["pandas", "nullable", "arrow", "polars"])
+def test_columns_with_missing_values_are_named(estimator, way):
+    X, y, _ = problem()
+    model = clone(estimator).fit(frame_of(X), y)
+    X[2, 0], X[4:7, 3] = np.nan, np.nan
+    words = (
+        "Input X contains NaN in 2 columns: 'a' (1 row), 'd' (3 rows); leave those rows out, or "
+        "fill them in, for instance with sklearn.impute.SimpleImputer"
+    )
+    for method in (model.predict, partial(clone(estimator).fit, y=y)):
+        with refused(words):
+            method(frame_of(X, way))
+
+
+@pytest.mark.parametrize("estimator", [PCSDA(), KernelPCSDA(), VerifierBank()])
+def test_columns_that_are_not_numeric_are_named(estimator):
+    X, y, _ = problem()
+    frame = frame_of(X).assign(
+        kind=pd.Categorical(["x", "y"] * (len(X) // 2)), note=[None] * len(X)
+    )
+    words = (
+        "X has a column that is not numeric: 'kind' (such as 'x'); leave it out, or encode it as "
+        "numbers, for instance with sklearn.preprocessing.OneHotEncoder"
+    )
+    with refused(words):
+        clone(estimator).fit(frame, y)
+    many = frame_of(X).assign(**{f"c{i}": "text" for i in range(7)}, day=pd.Timestamp("2020-02-03"))
+    with refused("X has columns that are not numeric: 'c0' (such as 'text'), 'c1'", begins=True):
+        clone(estimator).fit(many, y)
+    with pytest.raises(ValueError, match=r"'c4' \(such as 'text'\) and 3 more; leave them out"):
+        clone(estimator).fit(many, y)
+    with pytest.raises(ValueError, match=r"unseen at fit time:\n- kind"):
+        clone(estimator).fit(frame_of(X), y).predict(frame)
+
+
 @BOTH
 @WAYS_IN
 def test_complex_rows_are_refused(estimator, way):
@@ -1239,9 +1286,20 @@ def test_a_kernel_names_weights_that_are_too_small():
     X, y = spread_rows()
     with (
         pytest.warns(UserWarning, match="say little"),
-        refuses("tells the classes apart next to the ridge, because the weights sum to 1.2e-298"),
+        refuses("tells the classes apart next to the ridge, because the weights sum to 1.2e-68"),
     ):
-        KernelPCSDA().fit(X, y, sample_weight=np.full(120, 1e-300))
+        KernelPCSDA().fit(X, y, sample_weight=np.full(120, 1e-70))
+
+
+@pytest.mark.parametrize("estimator", [PCSDA(), KernelPCSDA(), CSDA(), MixtureVerifier()])
+@pytest.mark.parametrize("weight", [5e-324, 1e-200])
+def test_weights_whose_products_underflow_are_refused(estimator, weight):
+    X, y = spread_rows()
+    with refused("sample_weight sums to ", begins=True), np.errstate(all="raise"):
+        clone(estimator).fit(X, y, sample_weight=np.full(120, weight))
+    words = "in one class, below 1e-75, so its products underflow; divide all weights by their mean"
+    with pytest.raises(ValueError, match=words):
+        clone(estimator).fit(X, y, sample_weight=np.where(y == y[0], 1.0, weight))
 
 
 def test_light_weights_count_as_rows_in_all():

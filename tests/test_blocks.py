@@ -664,9 +664,9 @@ HERE = r"^block 2 \(item 2 of the iterator\)"
     [
         (0, lambda X: X[:, :4], rf"{HERE} has 4 columns but block 0 \(item 0 of the iterator\) has "
          r"5; all blocks need the same columns$"),
-        (0, put(np.nan), f"{HERE}: X has NaN or infinity in 1 rows, the first is row 7; leave "
+        (0, put(np.nan), f"{HERE}: X has NaN or infinity in 1 row, the first is row 7; leave "
          "those rows out or fill them in$"),
-        (0, put(-np.inf), f"{HERE}: X has NaN or infinity in 1 rows"),
+        (0, put(-np.inf), f"{HERE}: X has NaN or infinity in 1 row"),
         (0, lambda X: X[:0], rf"{HERE}: the block has no rows; leave it out, or divide the data "
          r"differently \(repartition in Dask\)$"),
         (0, lambda X: X[0], f"{HERE}: Expected 2D array"),
@@ -683,7 +683,7 @@ HERE = r"^block 2 \(item 2 of the iterator\)"
         (2, lambda g: g.astype(str), r"^subclass_labels is text in some blocks \('\d'\) and "
          "numbers in others; make it one or the other$"),
         (2, lambda g: np.where(np.arange(50) % 2, g, None), f"{HERE}: subclass_labels is missing"),
-        (3, put(-1.0), f"{HERE}: sample_weight has 1 negative entries"),
+        (3, put(-1.0), f"{HERE}: sample_weight has 1 negative entry"),
         (3, put(np.nan), f"{HERE}: Input sample_weight contains NaN"),
         (3, lambda w: w[1:], rf"{HERE}: sample_weight has shape \(49,\)"),
     ],

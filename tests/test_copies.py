@@ -164,6 +164,15 @@ def test_columns_of_few_values_repeat_by_nature(values, width):
     assert count_copied(X) is None
 
 
+@pytest.mark.parametrize("n_constant", [1, 5])
+def test_constant_columns_do_not_explain_copies_away_or_into_being(n_constant):
+    constant = np.full((200, n_constant), 7.0)
+    grades = np.random.default_rng(0).integers(0, 9, (200, 1)).astype(float)
+    assert count_copied(np.hstack([grades, constant])) is None
+    rows, _ = doubled()
+    assert count_copied(np.hstack([rows, constant[:1].repeat(len(rows), axis=0)])) == (120, 120)
+
+
 @pytest.mark.parametrize("name", FITS)
 def test_masks_and_missing_groups_are_refused(name):
     X, y = draw()

@@ -250,7 +250,7 @@ HERE = r"^block 2 \(chunk 2 of X, 50 rows\)"
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (with_nan, f"{HERE}: X has NaN or infinity in 1 rows, the first is row 7; leave those row"),
+        (with_nan, f"{HERE}: X has NaN or infinity in 1 row, the first is row 7; leave those row"),
         (
             lambda rows: rows[:, :4],
             rf"{HERE} has 4 columns but block 0 \(chunk 0 of X, 50 rows\) h",

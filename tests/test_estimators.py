@@ -878,11 +878,12 @@ def test_two_classes_of_equal_rows_are_separated(estimator):
     assert np.isfinite(model.predict_log_proba(X)).all()
 
 
-def test_auto_never_exceeds_the_number_of_distinct_negatives():
+def test_auto_takes_one_subclass_per_two_distinct_negatives():
     X, y, _ = problem(sizes=[30, 400])
-    X[y == 0] = np.repeat([[1.0] * 6, [2.0] * 6, [9.0] * 6], [200, 150, 50], axis=0)
+    X = X[:, :1]
+    X[y == 0, 0] = np.repeat([1.0, 2.0, 7.0, 8.0, 30.0, 31.0], [100, 100, 50, 70, 50, 30])
     model = PCSDA(random_state=0).fit(X, y)
-    assert_array_equal(np.sort(model.subclass_counts_), [50, 150, 200])
+    assert_array_equal(np.sort(model.subclass_counts_), [80, 120, 200])
     assert np.isfinite(model.decision_function(X)).all()
 
 

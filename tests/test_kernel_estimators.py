@@ -25,7 +25,7 @@ from sklearn.cluster import AgglomerativeClustering, KMeans
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
 
-from pcsda import CSDA, PCSDA, ExactKernelMap, KernelCSDA, KernelPCSDA
+from pcsda import CSDA, PCSDA, ExactKernelMap, KernelCSDA, KernelPCSDA, NystroemMap
 from pcsda.core.kmeans import kernel_kmeans
 from pcsda.core.loo import LeftOut
 from pcsda.metrics import cllr
@@ -843,7 +843,7 @@ def test_zero_weights_work_with_column_names():
 @BOTH
 def test_bad_weights_are_refused(make):
     X, y, _ = labelled()
-    with refuses("sample_weight has 1 negative entries (smallest -1); weights must be at least 0"):
+    with refuses("sample_weight has 1 negative entry (smallest -1); weights must be at least 0"):
         make().fit(X, y, sample_weight=np.r_[-1.0, np.ones(51)])
     with refuses("sample_weight has shape (3,) but must have one weight for each of the 52 rows"):
         make().fit(X, y, sample_weight=[1.0, 2.0, 3.0])
@@ -945,7 +945,7 @@ def test_two_points_give_a_sound_model(make, kernel):
 def test_one_positive_warns_about_the_bandwidth():
     X, _, _ = labelled()
     y = (np.arange(len(X)) == 3).astype(int)
-    message = "gamma='positive' is undefined (1 positives, all equal); using gamma="
+    message = "gamma='positive' is undefined (1 positive); using gamma="
     with pytest.warns(UserWarning, match=re.escape(message)):
         model = KernelPCSDA(random_state=0).fit(X, y)
     assert model.kernel_.gamma == KernelPCSDA(gamma="all").fit(X, y).kernel_.gamma
@@ -1303,3 +1303,20 @@ def test_left_out_scores_choose_neither_given_ridges_nor_those_of_groups():
     ):
         model = KernelPCSDA(random_state=0, **params).fit(X, y, **along)
         assert model.regularization_ == ridge
+
+
+@pytest.mark.parametrize(
+    "estimator", [KernelPCSDA(), KernelCSDA(), ExactKernelMap(), NystroemMap(5)]
+)
+def test_parameters_that_a_named_kernel_would_not_get_are_refused(estimator):
+    """They had no effect, not even a wrong one."""
+    X, y = np.random.default_rng(0).standard_normal((30, 3)), np.arange(30) < 10
+    words = (
+        r"kernel_params=\{'gamma': 5\} is passed to a function given as kernel, and has no effect "
+        "on kernel='rbf'; set gamma, degree or coef0 of the estimator instead"
+    )
+    with pytest.raises(ValueError, match=words):
+        clone(estimator).set_params(kernel_params={"gamma": 5}).fit(X, y)
+    with pytest.raises(ValueError, match="kernel_params=3 must be None or a dictionary"):
+        clone(estimator).set_params(kernel_params=3).fit(X, y)
+    clone(estimator).set_params(kernel_params={}).fit(X, y)

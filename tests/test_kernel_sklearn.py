@@ -362,8 +362,9 @@ def test_a_pickled_map_resumes_where_it_stopped():
 
 def test_a_function_as_kernel_and_a_precomputed_one_pickle_too():
     X, y, _ = problem()
-    for kernel, rows in ((rational, X), ("precomputed", rbf(X, X, GAMMA))):
-        model = KernelPCSDA(kernel, kernel_params={"width": 9.0}, random_state=0).fit(rows, y)
+    settings = {"kernel": rational, "kernel_params": {"width": 9.0}}
+    for given, rows in ((settings, X), ({"kernel": "precomputed"}, rbf(X, X, GAMMA))):
+        model = KernelPCSDA(**given, random_state=0).fit(rows, y)
         copy = pickle.loads(pickle.dumps(model))
         assert_array_equal(copy.decision_function(rows), model.decision_function(rows))
 

@@ -220,9 +220,8 @@ def test_positives_without_a_distance_fall_back_to_all_rows(n_positive, metric):
     X = np.abs(labelled()[0])
     positive = np.arange(len(X)) < n_positive
     X[positive] = X[0]
-    message = (
-        f"gamma='positive' is undefined ({n_positive} positives, all equal); using gamma='all'"
-    )
+    few = {1: "1 positive", 4: "4 positives, all equal"}[n_positive]
+    message = f"gamma='positive' is undefined ({few}); using gamma='all'"
     with pytest.warns(UserWarning, match=re.escape(message)):
         gamma = bandwidth("positive", X, positive, metric)
     assert gamma == bandwidth("all", X, None, metric)

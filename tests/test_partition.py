@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.spatial.distance import cdist
 from sklearn.cluster import DBSCAN, AgglomerativeClustering, KMeans
@@ -122,12 +122,23 @@ def test_a_bank_makes_enough_subclasses_although_a_label_fills_one():
         assert np.isfinite(bank.log_likelihood_ratio(X)).all()
 
 
-@pytest.mark.parametrize("distinct", [1, 2, 3])
-def test_auto_never_exceeds_the_number_of_distinct_negatives(distinct):
+@pytest.mark.parametrize("distinct", [1, 2, 7])
+def test_auto_takes_one_subclass_per_two_distinct_negatives(distinct):
     X, positive, _ = clouds(500)
-    X[~positive] = np.eye(3)[np.arange(500) % distinct][:, :2]
+    X[~positive] = np.arange(500)[:, None] % distinct * [1.0, 10.0]
     groups, _ = make_groups(X, positive, random_state=0)
-    assert_numbered(groups, positive, distinct)
+    assert_numbered(groups, positive, max(distinct // 2, 1))
+    enough, _ = make_groups(X, positive, random_state=0, least=3)
+    assert_numbered(enough, positive, min(distinct, 3))
+
+
+@pytest.mark.parametrize("model", [PCSDA(), KernelPCSDA()], ids=["linear", "kernel"])
+def test_ratios_of_a_yes_no_column_are_those_of_the_frequencies(model):
+    """With a subclass for each of the two values, all ratios were below -1.6."""
+    X = np.repeat([0.0, 1.0, 0.0, 1.0], [7, 3, 86, 414])[:, None]
+    model.fit(X, np.arange(510) < 10)
+    expected = np.log([7 / 10, 3 / 10]) - np.log([86 / 500, 414 / 500])
+    assert_allclose(model.log_likelihood_ratio([[0.0], [1.0]]), expected, atol=0.2)
 
 
 def test_more_subclasses_than_distinct_negatives_are_refused():
@@ -385,7 +396,7 @@ def test_the_centroids_of_a_sample_equal_scikit_learns(monkeypatch, form, weight
     labels = partition.run_kmeans(form(scale * X), 5, given, 7)
     assert_array_equal(labels, cdist(X, means.cluster_centers_).argmin(axis=1))
     centroids = partition.find_centroids(scale * X, 5, given, 7)
-    np.testing.assert_allclose(centroids, scale * means.cluster_centers_, rtol=1e-10)
+    assert_allclose(centroids, scale * means.cluster_centers_, rtol=1e-10)
 
 
 @pytest.mark.parametrize("offset", [0.0, 30.0, 1e6, 1e12])

@@ -12,7 +12,7 @@ import sys
 import zipfile
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
 import pytest
@@ -581,9 +581,16 @@ def test_forged_files_of_other_kinds_are_refused(tmp_path):
             describe(path)
 
 
+def without_skops(package):
+    if package == "skops":
+        raise PackageNotFoundError(package)
+    return version(package)
+
+
 def test_skops_is_named_where_it_is_missing(tmp_path, monkeypatch, small):
     monkeypatch.setitem(sys.modules, "skops", None)
     monkeypatch.delitem(sys.modules, "skops.io")
+    monkeypatch.setattr("pcsda.persistence.version", without_skops)
     message = r'model files need skops, which is not installed: pip install "pcsda\[skops\]"'
     with pytest.raises(ImportError, match=message):
         save(PCSDA(2).fit(X, Y), tmp_path / "m")

@@ -269,7 +269,7 @@ def test_a_literal_quote_swallows_no_rows(tmp_path, where, monkeypatch):
             r"^block 0 .rows.csv, bytes 4 to 13.: rows.csv could not be read as CSV: row 1 has 3 "
             r"fields but the header names 2 columns; was the file cut off, or is a separator mis",
         ),
-        ("y,x\na,1\nb\n", r"^block 0 .*: row 1 has 1 fields but the header names 2 columns; was"),
+        ("y,x\na,1\nb\n", r"^block 0 .*: row 1 has 1 field but the header names 2 columns; was"),
         (
             "x,y\n1,a\n2,\xe9\n",
             r"^rows.csv is not text in UTF-8 \(.*\); save it as UTF-8, or name its enc",
@@ -405,7 +405,7 @@ def test_columns_that_are_missing_or_text_are_named(tmp_path, data):
     frame.loc[130, "f3"] = np.nan
     parquet.write_table(pa.Table.from_pandas(frame), blocks, row_group_size=64)
     with pytest.raises(
-        ValueError, match=r"^block 2 \(rows.parquet, row group 2\): X has NaN or infinity in 1 rows"
+        ValueError, match=r"^block 2 \(rows.parquet, row group 2\): X has NaN or infinity in 1 row"
     ):
         fit_blocks(PCSDA(), blocks, **options)
     frame = frame_of(*data[:4])

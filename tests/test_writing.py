@@ -83,6 +83,18 @@ def test_a_folder_and_a_missing_folder_are_reported(tmp_path):
         whole_file(tmp_path / "gone" / "a").__enter__()
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes with names")
+def test_a_device_or_a_pipe_is_refused_and_stays(tmp_path):
+    """A model saved to /dev/null by an administrator replaced the device with a file."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    for name in ("pipe", "link"):
+        with pytest.raises(OSError, match="is a device or a pipe; give the name of a file"):
+            whole_file(tmp_path / name).__enter__()
+    assert sorted(os.listdir(tmp_path)) == ["link", "pipe"]
+    assert not (tmp_path / "pipe").is_file()
+
+
 KILLED = """
 import os, signal, sys
 from pcsda.writing import whole_file

@@ -220,8 +220,9 @@ def bandwidth(
         value = _mean_distance(X[positive], metric, random_state)
         if value > 0:
             return 1 / _finite(value)
-        n = positive.sum()
-        warn(f"gamma='positive' is undefined ({n} positives, all equal); using gamma='all'")
+        n = int(positive.sum())
+        few = "1 positive" if n == 1 else f"{n} positives, all equal"
+        warn(f"gamma='positive' is undefined ({few}); using gamma='all'")
     value = _mean_distance(X, metric, random_state)
     if value <= 0:
         found = "n_samples = 1" if len(X) == 1 else f"{len(X)} rows that are all equal"

@@ -25,6 +25,10 @@ from .validation import Seed, check_length, distinct, is_missing, random_source
 # With n_subclasses="auto", there is one subclass per this many negatives, up to MOST_AUTO.
 NEGATIVES_PER_SUBCLASS = 15
 MOST_AUTO = 20
+# "auto" makes at most one subclass per this many distinct negatives. If subclasses consist of equal
+# rows, the density of the rest is a set of spikes. A positive of the same value is on a spike, but
+# beside it once it is left out, so calibration would have nothing to go by.
+DISTINCT_PER_SUBCLASS = 2
 # With fewer positives than this, the number of columns limits the number of subclasses.
 FEW_POSITIVES = 10
 # K-means runs on a sample of SAMPLE_PER_CLUSTER rows per cluster, but at least SAMPLE rows. More
@@ -65,7 +69,7 @@ def make_groups(
     positive : boolean array of shape (N,)
     n_subclasses : int or "auto"
         Number of subclasses K for k-means. "auto" means about one per 15 negatives, between 1 and
-        20, and never more than the number of distinct negatives. With fewer than 10 positives in D
+        20, but at most one per 2 distinct negatives. With fewer than 10 positives in D
         columns it is at most the larger of 2^D and the number of positives.
     subclasses : "kmeans", "samples" or a scikit-learn clusterer
         How to divide the negatives; "samples" makes each negative a subclass. A clusterer is cloned
@@ -160,7 +164,9 @@ def settle_count(
         wanted = min(max(round(total / NEGATIVES_PER_SUBCLASS), 1), MOST_AUTO)
         if n_positive < FEW_POSITIVES:
             wanted = min(wanted, max(2 ** min(negatives.shape[1], MOST_AUTO), int(n_positive)))
-        return count_distinct(negatives, max(wanted, least), among)
+        enough = DISTINCT_PER_SUBCLASS * max(wanted, least)
+        distinct = count_distinct(negatives, enough, among)
+        return max(min(wanted, distinct // DISTINCT_PER_SUBCLASS), min(least, distinct), 1)
     wanted = int(n_subclasses)
     distinct = count_distinct(negatives, wanted, among)
     if wanted > distinct:

@@ -142,6 +142,7 @@ def save(
     if not isinstance(model, BaseEstimator) or isinstance(model, type):
         raise TypeError(f"save takes a fitted estimator, got {model!r:.100}")
     check_is_fitted(model)
+    _skops_io()  # before its version is looked up, which fails with an unclear message
     facts = _facts(model) | {"metrics": _plain_metrics(metrics)}
     if table is not None:
         facts["table"] = _plain_metrics(table)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from numbers import Integral, Real
 from typing import Any, Protocol, TypeAlias
@@ -43,6 +43,7 @@ Seed: TypeAlias = int | np.random.RandomState | None
 
 # Fourth powers of sums of weights up to this size do not overflow.
 LARGEST_WEIGHT = 1e75
+NEGATIVE = "negative entry", "negative entries"
 KERNELS = ("linear", "rbf", "laplacian", "poly", "polynomial", "sigmoid", "cosine", "chi2")
 MIXED = "mixes labels of the types {kinds}, which have no order; use labels of one type"
 MIXED_NAMES = MIXED.replace("labels", "names")
@@ -282,7 +283,7 @@ def weight_values(sample_weight: ArrayLike, n_rows: int) -> Array:
     check_length("sample_weight", weights, n_rows, "weight")
     if np.any(weights < 0):
         raise ValueError(
-            f"sample_weight has {np.sum(weights < 0)} negative entries (smallest "
+            f"sample_weight has {number_of((weights < 0).sum(), *NEGATIVE)} (smallest "
             f"{weights.min():g}); weights must be at least 0"
         )
     return weights
@@ -305,6 +306,13 @@ def check_weights(sample_weight: ArrayLike | None, positive: Mask) -> Array | No
             f"sample_weight sums to {total:.3g}, above {LARGEST_WEIGHT:g}, so its products "
             "overflow; divide all weights by their mean"
         )
+    for rows in (positive, ~positive):
+        if rows.any() and weights[rows].sum() < 1 / LARGEST_WEIGHT:
+            raise ValueError(
+                f"sample_weight sums to {weights[rows].sum():.3g} in one class, below "
+                f"{1 / LARGEST_WEIGHT:g}, so its products underflow; divide all weights by their "
+                "mean"
+            )
     return None if np.all(weights == 1) else weights
 
 
@@ -436,9 +444,67 @@ def check_priors(priors: str | Sequence[float] | None, shares: Array) -> Array:
 
 
 def validated(model: BaseEstimator, *given: Any, **rules: Any) -> Any:
-    """Check rows as scikit-learn does, silently if the sum of large float32 numbers overflows."""
-    with np.errstate(invalid="ignore"):
-        return validate_data(model, *given, **rules)
+    """Check rows as scikit-learn does, silently if the sum of large float32 numbers overflows.
+
+    If a data frame is refused because of some of its columns, the error names them.
+    """
+    names = column_names(given[0])
+    if names:
+        rules = {**rules, "ensure_all_finite": True}
+    try:
+        with np.errstate(invalid="ignore"):
+            return validate_data(model, *given, **rules)
+    except (TypeError, ValueError) as error:
+        known = list(getattr(model, "feature_names_in_", names))
+        fault = (
+            _fault_of_columns(given[0], names)
+            if rules.get("reset", True) or names == known
+            else None
+        )
+        if fault is None:
+            raise
+        raise ValueError(fault) from error
+
+
+def column_names(X: Any) -> list[Any]:
+    """Return the column names of a data frame or an Arrow table; none for any other input."""
+    if not hasattr(X, "shape") or not hasattr(X, "columns"):
+        return []
+    return list(getattr(X, "column_names", X.columns))
+
+
+def _fault_of_columns(X: Any, names: list[Any]) -> str | None:
+    """Say which columns of a data frame are not numeric, or else which have missing values."""
+    others, gaps = [], []
+    for name in names if len({*map(repr, names)}) == len(names) else []:
+        values = np.asarray(X[name])
+        there = ~np.array([is_missing(value) for value in values.tolist()], dtype=bool)
+        if not there.all():
+            gaps.append(f"{name!r} ({number_of(np.sum(~there), 'row')})")
+        try:
+            if values.dtype.kind in "mM":
+                raise TypeError
+            values[there].astype(np.float64)
+        except (TypeError, ValueError):
+            others.append(f"{name!r} (such as {str(values[there][0])[:20]!r})")
+    if others:
+        what, them = ("columns that are", "them") if len(others) > 1 else ("a column that is", "it")
+        return (
+            f"X has {what} not numeric: {_some(others)}; leave {them} out, or encode {them} as "
+            "numbers, for instance with sklearn.preprocessing.OneHotEncoder"
+        )
+    if gaps:
+        return (
+            f"Input X contains NaN in {number_of(len(gaps), 'column')}: {_some(gaps)}; leave those "
+            "rows out, or fill them in, for instance with sklearn.impute.SimpleImputer"
+        )
+    return None
+
+
+def _some(texts: list[str], limit: int = 5) -> str:
+    """Join texts by commas; leave out all but the first few if there are many."""
+    rest = len(texts) - limit
+    return ", ".join(texts[:limit]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def ready_rows(model: BaseEstimator, X: object) -> Floats | None:
@@ -518,11 +584,21 @@ def refuse_dask(*arrays: Any, predicts: bool = False) -> None:
 
 
 def check_kernel(
-    kernel: str | Callable[..., float], gamma: object, kernels: tuple[str, ...] = KERNELS
+    kernel: str | Callable[..., float],
+    gamma: object,
+    kernels: tuple[str, ...] = KERNELS,
+    params: object = None,
 ) -> None:
-    """Reject unknown kernels and bandwidths."""
+    """Reject unknown kernels and bandwidths, and `params` that the kernel would not get."""
     if not callable(kernel):
         check_option("kernel", kernel, kernels)
+    if params is not None and not isinstance(params, Mapping):
+        raise ValueError(f"kernel_params={params!r} must be None or a dictionary")
+    if params and not callable(kernel):
+        raise ValueError(
+            f"kernel_params={params!r} is passed to a function given as kernel, and has no effect "
+            f"on kernel={kernel!r}; set gamma, degree or coef0 of the estimator instead"
+        )
     if isinstance(gamma, str):
         check_option("gamma", gamma, BANDWIDTHS)
     elif isinstance(gamma, bool) or not isinstance(gamma, Real) or not 0 < float(gamma) < np.inf:
@@ -534,7 +610,7 @@ def check_verifier(model: BaseEstimator) -> None:
     """Check an estimator's parameters before any work begins."""
     kernel = hasattr(model, "kernel")
     if kernel:
-        check_kernel(model.kernel, model.gamma, (*KERNELS, "precomputed"))
+        check_kernel(model.kernel, model.gamma, (*KERNELS, "precomputed"), model.kernel_params)
     if hasattr(model, "shape"):
         _check_modes(model)
     else:

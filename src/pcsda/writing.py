@@ -39,6 +39,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     target = Path(os.path.realpath(path))
     if target.is_dir():
         raise IsADirectoryError(f"{path} is a folder; give the name of a file")
+    refuse_device(path)
     if not target.parent.is_dir():
         raise FileNotFoundError(f"{path}: there is no folder {target.parent}; create it first")
     remove_leftovers(target)
@@ -58,6 +59,12 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         if isinstance(error, OSError) and error.filename is None and error.errno is not None:
             error.filename = os.fspath(path)  # the error for a full disk does not name the file
         raise
+
+
+def refuse_device(path: str | os.PathLike[str]) -> None:
+    """Reject a device or a pipe, such as /dev/null, which would be replaced by a file."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise OSError(f"{path} is a device or a pipe; give the name of a file")
 
 
 def remove_leftovers(path: str | os.PathLike[str]) -> None:

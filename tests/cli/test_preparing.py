@@ -184,6 +184,9 @@ def test_the_model_keeps_encoding_and_decimal(shop, command):
     assert len(found) == 240
     said = command(*FIT, "--encoding", "klingon", code=2).err
     assert "--encoding klingon is not known; use utf-8, cp1252, latin-1, utf-16" in said
+    for other in ("rot13", "base64", "undefined", ""):  # no text encodings
+        said = command("score", "m.pcsda", "t.csv", "--encoding", other, code=2).err
+        assert f"--encoding {other} is not known" in said
 
 
 def test_an_embedding_is_fitted_and_scored(shop, command):
@@ -285,6 +288,24 @@ def test_labels_that_are_one_number_written_in_two_ways_are_pointed_out(shop, co
     said = command("fit", "t.csv", "--label", "kind", "--positive", "1", "-o", "m").err
     assert "--label kind: t.csv has" in said
     assert "the same number written in two ways" in said
+
+
+@pytest.mark.parametrize("label", ["WELD", "weld "])
+def test_labels_that_differ_only_in_spelling_are_pointed_out(shop, command, label):
+    kinds = shop.train.kind.to_numpy(object, copy=True)
+    kinds[np.flatnonzero(kinds == "weld")[0]] = label
+    shop.train.assign(kind=kinds, part=np.where(kinds == "weld", "p", "P")).to_csv("t.csv")
+    said = command(*FIT, "--group", "part").err
+    assert said.count("which differ only in case or in spaces; they count as different labels") == 1
+    assert repr(label) in said
+
+
+@pytest.mark.parametrize("wrong", ["1e400", "1_000", "9" * 400, "\u0661\u0662"])
+def test_a_number_that_cannot_be_read_is_named_with_its_row(shop, command, wrong):
+    shop.train.assign(hue=[*shop.train.hue[:30], wrong, *shop.train.hue[31:]]).to_csv("t.csv")
+    said = command(*FIT, code=1).err
+    infinite = "hue (1), first in row 30; fill them in"  # what some versions of pandas read
+    assert infinite in said or f"not numeric: hue ({wrong[:30]!r} in row 30); leave" in said
 
 
 def test_infinite_values_are_treated_as_missing(shop, command):

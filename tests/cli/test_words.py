@@ -1,5 +1,6 @@
 """What the command line prints: help, usage, user errors and internal errors."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -278,10 +279,24 @@ def test_an_unwritable_folder_is_reported_before_any_work(command, tmp_path, mon
     assert f"m.pcsda: no permission to write in {tmp_path}" in said
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes with names")
+def test_an_empty_name_of_the_output_is_refused(command):
+    assert "the name of the output file is empty" in command(*FIT, "-o", "", code=1).err
+
+
+def test_a_pipe_as_output_is_refused_before_any_work(command, tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "m.pcsda")
+    monkeypatch.setattr("pcsda.cli.fitting._fit_whole", None)
+    assert "m.pcsda is a device or a pipe; give the name of" in command(*FIT, code=1).err
+
+
 def test_a_missing_package_is_named_with_its_extra(command, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     said = command("inspect", "{shop}/weld.pcsda", code=1).err
     assert 'skops is needed to read model files: pip install "pcsda[skops]"' in said
+    monkeypatch.setattr("pcsda.cli.fitting._fit_whole", None)  # refused before any work
+    said = command(*FIT, code=1).err
+    assert 'skops is needed to write model files: pip install "pcsda[skops]"' in said
 
 
 def test_fit_and_report_name_the_files_they_wrote(command):

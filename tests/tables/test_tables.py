@@ -287,7 +287,7 @@ def test_missing_numbers_and_labels_are_marked_missing(tmp_path):
     table = tables.read(str(tmp_path / "a.csv"), Wording(text=("kind",)))
     for name, gaps in (("x", [0, 1, 1]), ("n", [1, 0, 0]), ("kind", [0, 0, 1])):
         np.testing.assert_array_equal(tables.missing(table.column(name)), np.array(gaps, bool))
-    with pytest.raises(ValueError, match=r"--label kind: 1 rows of .* have no value, first row 2;"):
+    with pytest.raises(ValueError, match=r"--label kind: 1 row of .* has no value, first row 2;"):
         tables.labels(table, "kind")
 
 
@@ -334,6 +334,9 @@ def test_quoted_text_is_split_only_between_rows(tmp_path_factory, words, rows):
     ("name", "content", "message"),
     [
         ("a.csv", b"", r"a.csv is empty; the first line must name the columns"),
+        ("a.csv", b"\nx,y\n1,2\n", r"a.csv begins with an empty line; the first line must name"),
+        ("a.csv", b"x,y\n1,2\n1,\0\n", r"a.csv has NUL bytes, so it is damaged, or not text in"),
+        ("a.csv", "x,y\n1,2\n".encode("utf-16-le"), r"has NUL bytes, .* --encoding utf-16-le"),
         ("a.csv", b"x,y\n", r"a.csv has no rows, only columns: x, y"),
         ("a.csv", b"x,x\n1,2\n", r"a.csv has several columns named x; rename them"),
         ("a.csv", b",\n1,2\n", r"without a name, at position 1; the first line must"),
@@ -347,7 +350,7 @@ def test_quoted_text_is_split_only_between_rows(tmp_path_factory, words, rows):
         (
             "a.csv",
             b"x,y\n1,2\n\n3",
-            r"CSV: row 1 has 1 fields but the header names 2 columns; was the file cut off, or is",
+            r"CSV: row 1 has 1 field but the header names 2 columns; was the file cut off, or is",
         ),
         ("a.csv", b"x,y\n\xff\xfe,2\n", r"a.csv is not text in UTF-8 .*--encoding cp1252"),
         ("a.csv", b"\xff\xfex", r"a.csv is not text in UTF-16 .*--encoding cp1252"),

@@ -17,6 +17,7 @@ from sklearn.utils import check_array, column_or_1d
 
 from .. import validation
 from ..core.linalg import Array, Floats, Ints, Mask
+from ..core.warning import number_of
 from ..partition import different_subclasses, given_labels, nearest
 
 # Rows are made dense, transformed and grouped in pieces of at most this many bytes in float64.
@@ -339,8 +340,8 @@ def check_rows(X: Any, start: int) -> Floats:
     bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
     if len(bad):
         raise ValueError(
-            f"X has NaN or infinity in {len(bad)} rows, the first is row {start + bad[0]}; "
-            "leave those rows out or fill them in"
+            f"X has NaN or infinity in {number_of(len(bad), 'row')}, the first is row "
+            f"{start + bad[0]}; leave those rows out or fill them in"
         )
     return rows
 

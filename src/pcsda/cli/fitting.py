@@ -35,7 +35,7 @@ from ..validation import MatrixLike
 from . import columns, preparing
 from .preparing import Preparation
 from .printing import show_json
-from .problems import Problem, Usage, check_target, visible
+from .problems import Problem, Usage, check_target, needs, visible
 from .spooling import spooled
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def fit(a: Namespace) -> None:
     """Fit a model on a table and save it."""
     prepared = preparing.of_options(a)
     estimator = preparing.prepared_estimator(make_estimator(a), prepared)
+    needs("skops", "skops", "to write model files")
     check_target(a.output, a.data)
     keep_priors_in_order(estimator, a)
     in_blocks = a.block_rows is not None or is_large(a.data)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
@@ -80,8 +79,8 @@ def of_options(a: Namespace, kept: Preparation | None = None) -> Preparation:
             )
     prepared = replace(kept or Preparation(), **given)
     try:
-        codecs.lookup(prepared.encoding)
-    except LookupError:
+        "a".encode(prepared.encoding)
+    except (LookupError, ValueError):
         raise Usage(
             f"--encoding {prepared.encoding} is not known; use utf-8, cp1252, latin-1, utf-16 or "
             "another name that Python knows"

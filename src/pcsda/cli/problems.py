@@ -44,12 +44,16 @@ def needs(package: str, extra: str, purpose: str) -> None:
 def check_target(path: str | None, *inputs: str) -> None:
     """Reject an output file that cannot be written, before any work is done."""
     from ..tables import STDIN, refuse_overwrite  # late, so that help appears at once
+    from ..writing import refuse_device
 
     if path is None:
         return
+    if not path:
+        raise Problem("the name of the output file is empty; give the name of a file")
     target = Path(path)
     if target.is_dir():
         raise Problem(f"{path} is a folder; give the name of a file")
+    refuse_device(path)
     folder = target.resolve().parent
     if not folder.is_dir():
         raise Problem(f"{path}: there is no folder {folder}; create it first")

@@ -76,10 +76,15 @@ def count_copied(X: Any, parts: dict[str, Any]) -> dict[str, tuple[int, int]]:
         values = X @ weights.astype(X.dtype)
         if width == 1 or not _with_many(values, parts, least=1):
             return {}
+        scales = _scales(X)
+        varying = rng.permutation(width)
+        varying = varying[scales[varying] > 0]
+        if len(varying) < 2:
+            return {}
         half = np.zeros(width)
-        half[rng.permutation(width)[: width // 2]] = 1.0
+        half[varying[: len(varying) // 2]] = 1.0
         each = np.stack([np.ones_like(half), half, 1 - half], axis=1) * weights[:, None]
-        values = X @ (each / _scales(X)[:, None])
+        values = X @ (each / np.where(scales > 0, scales, 1.0)[:, None])
     different, *halves = (_count(column)[1] for column in values.T)
     if max(halves) < AS_MANY * different:
         return {}
@@ -140,8 +145,8 @@ def _scales(X: Any) -> Array:
     """
     if sparse.issparse(X):
         return np.ones(X.shape[1])
-    scales = np.ptp(X, axis=0).astype(np.float64)
-    return np.where(scales > 0, scales, 1.0)
+    scales: Array = np.ptp(X, axis=0).astype(np.float64)
+    return scales
 
 
 def _count(values: Array) -> tuple[int, int]:

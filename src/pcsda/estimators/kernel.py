@@ -64,8 +64,10 @@ class KernelPCSDA(_OfKernel, Verifier):
         Bandwidth. "positive" and "all" mean ``1/(2 s^2)``, where s is the mean pairwise distance
         between the positives (the paper's rule) or between all rows. "scale" is scikit-learn's
         rule.
-    degree, coef0, kernel_params
+    degree, coef0
         Further kernel parameters, as in scikit-learn.
+    kernel_params : dict or None, default=None
+        Further arguments of a function given as `kernel`.
     n_subclasses, n_components
         As in :class:`PCSDA`.
     subclasses : {"kmeans", "input", "samples"} or clusterer, default="kmeans"

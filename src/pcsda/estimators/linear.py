@@ -53,9 +53,9 @@ class PCSDA(Verifier):
     ----------
     n_subclasses : int or "auto", default="auto"
         Number K of subclasses into which k-means divides the negatives. "auto" means about one per
-        15 negatives, but at least 1 and at most 20, and with fewer than 10 positives in D columns
-        at most ``max(2**D, n_positives)``. If `n_components` is a number, "auto" is at least that
-        number. K must not exceed the number of distinct negatives.
+        15 negatives, but at least 1 and at most 20 or one per 2 distinct negatives, and with fewer
+        than 10 positives in D columns at most ``max(2**D, n_positives)``. If `n_components` is a
+        number, "auto" is at least that number. K must not exceed the number of distinct negatives.
     n_components : int or None, default=None
         Dimension d of the subspace. None means the largest possible,
         ``min(n_subclasses, n_features, rank)``.

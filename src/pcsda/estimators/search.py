@@ -67,7 +67,8 @@ class PCSDACV(
         is unbiased: with at least 30 positives (200 if the pipeline has a NystroemMap) and at least
         50 negatives per subclass at the largest K. Otherwise, "auto" means 5 folds, each with its
         own clustering and map. Folds cost five times as much, and even more in a bank, because
-        labels then share no factorisation.
+        labels then share no factorisation. There are at most as many folds as rows of the rarer
+        class.
     scoring : {"neg_log_loss", "average_precision", "f1", "eer"} or callable, default="neg_log_loss"
         The score to maximise. A callable takes labels (1 for the class of interest) and decision
         values; :func:`pcsda.metrics.make_detection_scorer` makes one from a metric.

@@ -54,7 +54,7 @@ class KernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _settled(self, X: Floats, y: ArrayLike | None, kernels: tuple[str, ...]) -> Kernel:
         """Return the kernel with its bandwidth; `y` is used only for ``gamma="positive"``."""
-        validation.check_kernel(self.kernel, self.gamma, kernels)
+        validation.check_kernel(self.kernel, self.gamma, kernels, self.kernel_params)
         positive = None
         if y is not None and isinstance(self.gamma, str) and self.gamma == "positive":
             positive = validation.check_labels(y, self.pos_label)[2]

@@ -135,8 +135,10 @@ class ExactKernelMap(_OnPivots, KernelMap):
         Drop pivots up to this fraction of the kernel matrix's largest diagonal entry, or
         eigenvalues up to this fraction of the largest one. None means 1e-14, the rounding error of
         kernel values; for the linear kernel, it means the rounding error of the rows themselves.
-    degree, coef0, kernel_params
+    degree, coef0
         Parameters of the kernel, as in scikit-learn.
+    kernel_params : dict or None, default=None
+        Arguments of a function given as `kernel`.
     pos_label, random_state, verbose
         Class of interest for ``gamma="positive"``, seed for sampling rows to find the bandwidth,
         and whether to show progress on a terminal.

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import pairwise
+from math import isfinite
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.linalg import Ints, Mask
-from ..core.warning import warn
+from ..core.warning import number_of, warn
 
 # Number of names that a message lists.
 SHOWN = 20
@@ -233,7 +234,8 @@ def labels(table: Table, name: str, option: str = "--label") -> NDArray[np.str_]
     empty = np.flatnonzero(missing(values))
     if len(empty):
         raise ValueError(
-            f"{option} {name}: {len(empty)} rows of {table.source} have no value, first row "
+            f"{option} {name}: {number_of(len(empty), 'row')} of {table.source} "
+            f"{'has' if len(empty) == 1 else 'have'} no value, first row "
             f"{table.numbers[empty[0]]}; fill it in or leave those rows out"
         )
     if values.dtype.kind == "O":
@@ -244,7 +246,10 @@ def labels(table: Table, name: str, option: str = "--label") -> NDArray[np.str_]
             raise ValueError(
                 f"{option} {name}: this column of {table.source} holds records, not labels"
             ) from None
-        _warn_of_equal(list(seen), f"{option} {name}: {table.source}")
+        where = f"{option} {name}: {table.source}"
+        _warn_of_equal(list(seen), where)
+        if option == "--label":
+            _warn_of_spelling(list(seen), where)
         return np.array([as_text(value) for value in seen], dtype=str)[codes]
     found, places = np.unique(values, return_inverse=True)
     return np.asarray(np.array([as_text(value) for value in found], dtype=str)[places])
@@ -260,6 +265,20 @@ def _warn_of_equal(values: Sequence[Any], where: str) -> None:
                 warn(
                     f"{where} has {other!r} and {value!r}, the same number written in two ways; "
                     "they count as different values, so write them alike if they are not"
+                )
+                return
+
+
+def _warn_of_spelling(values: Sequence[Any], where: str) -> None:
+    """Warn if two labels differ only in case, or in spaces around them."""
+    seen: dict[str, str] = {}
+    for value in values:
+        if isinstance(value, str):
+            other = seen.setdefault(value.strip().casefold(), value)
+            if other != value:
+                warn(
+                    f"{where} has {other!r} and {value!r}, which differ only in case or in spaces; "
+                    "they count as different labels, so write them alike if they are not"
                 )
                 return
 
@@ -282,8 +301,9 @@ def example(values: NDArray[Any]) -> str:
     """Return text for a message: the first value that is not a number, and its row."""
     if values.dtype.kind in "OU" and values.ndim == 1:
         for row, value in enumerate(values.tolist()):
-            if isinstance(value, str) and not is_number(value):
-                point = " with a decimal comma" if is_number(value.replace(",", ".")) else ""
+            if isinstance(value, str) and not _is_plain(value):
+                comma = "," in value and is_number(value.replace(",", "."))
+                point = " with a decimal comma" if comma else ""
                 return f" ({value[:30]!r} in row {row}{point})"
         first = values[0] if values.size else None
         if isinstance(first, str) and "." in first:  # read with a decimal comma
@@ -298,6 +318,13 @@ def is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _is_plain(text: str) -> bool:
+    """Return whether pandas reads a text as a number; it does not read 1_000, 1e400 or ١٢."""
+    if not is_number(text) or not text.isascii() or "_" in text:
+        return False
+    return isfinite(float(text)) or text.strip(" +-").isalpha()
 
 
 def harmless(text: str) -> str:

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ..core.warning import warn
+from ..core.warning import number_of, warn
 from ..validation import import_extra
 from .arrays import faults
 from .table import Chunk, Names, Table, check_names, file_stamp, first_line, is_number, listed
@@ -80,7 +80,9 @@ class Header:
 def read_header(source: str, line: bytes, wording: Wording) -> Header:
     """Find the separator and the column names in the first line, and check the names."""
     if not line.strip():
-        raise ValueError(f"{source} is empty; the first line must name the columns")
+        what = "begins with an empty line" if line else "is empty"
+        raise ValueError(f"{source} {what}; the first line must name the columns")
+    _refuse_nul(source, line)
     if b"\r" in QUOTED.sub(b"", line).rstrip(b"\r\n"):
         raise ValueError(
             f"{source} ends its lines with carriage returns alone; save it with line feeds"
@@ -105,6 +107,14 @@ def read_header(source: str, line: bytes, wording: Wording) -> Header:
     return Header(tuple(names), separator)
 
 
+def _refuse_nul(source: str, lines: bytes) -> None:
+    if b"\0" in lines:
+        raise ValueError(
+            f"{source} has NUL bytes, so it is damaged, or not text in the expected encoding; name "
+            "its encoding if you know it (for commands: --encoding utf-16-le)"
+        )
+
+
 def _fields(source: str, line: str, separator: str) -> list[str]:
     with faults(source, "CSV", (csv.Error,)):
         fields = next(csv.reader(StringIO(line, newline=""), delimiter=separator))
@@ -125,6 +135,7 @@ def parse(
 ) -> Table:
     """Parse whole rows of a CSV file; `names` selects columns."""
     pandas = import_extra("pandas", "CSV files need", "cli")
+    _refuse_nul(source, lines)
     wanted = [name for name in header.known if names is None or name in set(names)]
     labels = {*wording.labels, *wording.text}
     missing = {name: ("",) if name in labels else MISSING for name in header.names}
@@ -173,8 +184,9 @@ def _uneven_row(lines: bytes, header: Header, wording: Wording) -> str | None:
         for number, row in enumerate(row for row in rows if row):
             if len(row) != width and not (len(row) == 1 and not row[0].strip()):
                 return (
-                    f"row {number} has {len(row)} fields but the header names {width} columns; was "
-                    "the file cut off, or is a separator missing?"
+                    f"row {number} has {number_of(len(row), 'field')} but the header names "
+                    f"{number_of(width, 'column')}; was the file cut off, or is a separator "
+                    "missing?"
                 )
     except csv.Error:
         pass
