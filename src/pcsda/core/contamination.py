@@ -35,11 +35,12 @@ from .density import Density
 from .fit import Fitted, Rule, estimate
 from .linalg import Array, Ints, Mask, TooFewRowsError
 from .loo import Leave
+from .pair import weighted_mean
 from .predictive import with_pseudo_positives
 from .subspace import Factor, Subspace
 
-# Standard deviation of the prior on the logarithm of the slope.
-SLOPE_SPREAD = 0.5
+# Standard deviation of the prior on the logarithm of the slope, and one that keeps the slope.
+SLOPE_SPREAD, FIXED_SPREAD = 0.5, 1e-3
 # Expected slope of the views: with few positives, models are overconfident on unseen rows.
 MODEL_SLOPE = 0.5
 # With fewer positives than this, MODEL_SLOPE is also used to estimate the share, and suspects are
@@ -62,6 +63,8 @@ SUSPECTS = (0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
 SMALL_SHARE = 0.005
 # If a step sets n rows apart, subclasses are formed without this many times n rows.
 LOOSE = 2.0
+# Weight of the model without the rows set apart: this many times the share, up to one half.
+WEIGHT_PER_SHARE, MOST_WEIGHT = 10.0, 0.5
 # Fraction of its weight that a row set apart keeps, so that weights stay above zero.
 LEAST_REST = 1e-6
 
@@ -81,6 +84,8 @@ class Scores:
         ratios already.
     offset_spread : float
         Standard deviation of the prior on the offset.
+    slope_spread : float
+        Standard deviation of the prior on the logarithm of the slope.
     """
 
     views: Array
@@ -89,6 +94,7 @@ class Scores:
     weight: Array
     slope: float = 1.0
     offset_spread: float = 1.0
+    slope_spread: float = SLOPE_SPREAD
 
 
 @dataclass(frozen=True)
@@ -129,8 +135,8 @@ def fit_shares(scores: Scores, share: float | None = None) -> Shares:
     A row with log-likelihood ratio r is a labelled positive, an unchecked row or a checked negative
     with odds ``N_p e^r : N_u (1 - pi + pi e^r) : N_c``. Here pi is the share, and N_p, N_u and N_c
     are the total weights of the three kinds of rows. With V views, ``r = a @ views + b``. The
-    priors are ``ln(V a) ~ N(ln a_0, 0.5^2)``, ``b ~ N(0, s^2)`` and ``pi < 1/2``, where a_0 is
-    `scores.slope` and s is `scores.offset_spread`.
+    priors are ``ln(V a) ~ N(ln a_0, t^2)``, ``b ~ N(0, s^2)`` and ``pi < 1/2``, where a_0 is
+    `scores.slope`, t is `scores.slope_spread` and s is `scores.offset_spread`.
     """
     profile = _Profile(scores)
     if share is not None:
@@ -189,7 +195,7 @@ class _Profile:
         with np.errstate(divide="ignore"):
             self._log_masses = np.log([[scores.weight[part].sum()] for part in parts])
         n_views = len(scores.views)
-        spreads = np.append(np.full(n_views, SLOPE_SPREAD), scores.offset_spread)
+        spreads = np.append(np.full(n_views, scores.slope_spread), scores.offset_spread)
         self._precision = spreads**-2.0
         self._middle = np.append(np.full(n_views, np.log(scores.slope)), 0.0)
         self._found: dict[float, tuple[float, Array]] = {}
@@ -302,6 +308,8 @@ class Problem:
         Returns the scores of rows that were not left out.
     regroup : function of a mask
         Returns the groups of all rows; the masked rows do not shape the subclasses.
+    trust : function of the rows to leave out
+        Returns a model that takes all labels as correct.
     """
 
     factorise: Callable[[Array | None], Factor]
@@ -314,6 +322,7 @@ class Problem:
     leave: Callable[[Ints], Leave]
     score: Callable[[Fitted, Ints], Array]
     regroup: Callable[[Mask], Ints]
+    trust: Callable[[Leave], Fitted]
 
     @property
     def weight(self) -> Array:
@@ -322,6 +331,62 @@ class Problem:
 
 
 def fit_contaminated(problem: Problem) -> Contaminated:
+    """Fit a model in steps, and join it with a model that takes all labels as correct.
+
+    A share of zero gives the latter model alone. The share, its interval and the responsibilities
+    come from the steps.
+    """
+    careful = _in_steps(problem)
+    plain = problem.trust(problem.leave(careful.groups))
+    left, others = plain.subspace.left, careful.fitted.subspace.left
+    if left is None or others is None or plain.left_out is None:
+        raise _nothing_left_out(problem, problem.leave(careful.groups))
+    # Thresholds and counts weight left-out rows by their probability of being negative.
+    left = replace(left, weights=others.weights)
+    plain = replace(plain, subspace=replace(plain.subspace, left=left))
+    fitted, share = plain, careful.shares.share
+    if share > 0:
+        weight = min(WEIGHT_PER_SHARE * share, MOST_WEIGHT)
+        fitted = _recalibrated(problem, weighted_mean(plain, careful.fitted, weight), share)
+    everyone = np.zeros(len(problem.positive), dtype=bool)
+    return replace(careful, fitted=fitted, groups=problem.regroup(everyone))
+
+
+def _recalibrated(problem: Problem, fitted: Fitted, share: float) -> Fitted:
+    """Fit slope and offset of a joined model to its left-out scores, with the share held fixed.
+
+    The plain model takes hidden positives for negatives, so its ratios are too low. With few
+    positives, only the offset is fitted.
+    """
+    ratio, left = fitted.left_out, fitted.subspace.left
+    assert ratio is not None
+    assert left is not None
+    rows = np.arange(len(problem.positive)) if left.rows is None else left.rows
+    mass = replace(left, weights=problem.weight[rows]).mass
+    seen = np.isfinite(ratio)
+    kinds = problem.positive[rows[seen]], problem.unchecked[rows[seen]]
+    few = np.sum(problem.positive) < ENOUGH
+    scores = Scores(
+        ratio[None, seen],
+        *kinds,
+        mass[seen],
+        offset_spread=_offset_spread(fitted.subspace),
+        slope_spread=FIXED_SPREAD if few else SLOPE_SPREAD,
+    )
+    found = fit_shares(scores, share).calibration
+    calibration = fitted.calibration.then(found.slope, found.offset)
+    return replace(fitted, calibration=calibration, left_out=found(ratio[None]))
+
+
+def _offset_spread(subspace: Subspace) -> float:
+    """Return the spread of the prior on the offset.
+
+    A single positive lies at its own mean, and the offset has to compensate for that.
+    """
+    return 1 + 1 / max(float(subspace.projected.counts[0]), 1.0)
+
+
+def _in_steps(problem: Problem) -> Contaminated:
     """Fit in steps; each sets rows apart, solves, and fits ratio and share to left-out scores.
 
     Each step but the first guesses which rows to set apart. Its profile likelihood ignores the
@@ -567,6 +632,4 @@ def _scores(
     scored = views[:, used], positive, mass[used]
     found, positive, mass = with_pseudo_positives(subspace, density, *scored, problem.rule.columns)
     unchecked = np.append(unchecked, np.zeros(len(positive) - len(unchecked), dtype=bool))
-    # A single positive lies at its own mean, and the offset has to compensate for that.
-    spread = 1 + 1 / max(float(subspace.projected.counts[0]), 1.0)
-    return Scores(found, positive, unchecked, mass, MODEL_SLOPE, spread)
+    return Scores(found, positive, unchecked, mass, MODEL_SLOPE, _offset_spread(subspace))
