@@ -246,7 +246,7 @@ def test_contamination_recovers_what_hidden_positives_cost(kind, n_positive, bac
     ("kind", "share"),
     [*product([PCSDA, KernelPCSDA], (0.0, 0.05, 0.2))],
 )
-@pytest.mark.more  # for scores whose truth is known, `core/test_contamination.py` tests the same
+@pytest.mark.more  # for scores whose truth is known, `core/test_shares.py` tests the same
 @UNBOUNDED
 def test_the_interval_covers_the_share(kind, share):
     covered = []

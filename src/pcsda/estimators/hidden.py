@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import validation
-from ..core.contamination import LARGEST_SHARE, Contaminated, Problem, fit_contaminated
+from ..core.contamination import Contaminated, Problem, fit_contaminated
 from ..core.fit import Fitted
 from ..core.gram import GramFactor
 from ..core.linalg import Array, Ints, Mask
 from ..core.loo import Leave
+from ..core.shares import LARGEST_SHARE
 from ..core.subspace import Factor
 from ..core.warning import warn
 from ..core.white import WhiteFactor
