@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from functools import cache
 from itertools import product
@@ -18,6 +19,7 @@ from sklearn.preprocessing import StandardScaler
 import pcsda
 from pcsda import PCSDA, PCSDACV, KernelPCSDA, VerifierBank, fit_blocks
 from pcsda.core.spread import auto_regularization
+from pcsda.estimators.ratios import quick_scores_of
 from pcsda.metrics import cllr
 
 BOTH = pytest.mark.parametrize("kind", [PCSDA, KernelPCSDA])
@@ -64,6 +66,86 @@ def test_zero_contamination_changes_nothing(kind):
     assert_array_equal(trusting.loo_scores_, plain.loo_scores_)
     assert trusting.calibration_ == plain.calibration_
     assert not hasattr(trusting, "contamination_")
+
+
+@UNBOUNDED
+@BOTH
+@pytest.mark.parametrize(("share", "n_positive"), [("auto", 10), (0.02, 10), (0.02, 3)])
+def test_the_ratio_is_a_mean_with_that_of_a_plain_model(kind, share, n_positive, monkeypatch):
+    """The weight of the model without the rows set apart is ten times the share, up to a half."""
+    X, y, *_, test, _ = make_contaminated(n_positive=n_positive)
+    settings = {"random_state": 0, "contamination": share}
+    plain, model = kind(random_state=0).fit(X, y), kind(**settings).fit(X, y)
+    monkeypatch.setattr("pcsda.core.contamination.WEIGHT_PER_SHARE", np.inf)
+    monkeypatch.setattr("pcsda.core.contamination.MOST_WEIGHT", 1.0)
+    alone = kind(**settings).fit(X, y)
+    assert alone.contamination_ == model.contamination_
+    assert alone.contamination_interval_ == model.contamination_interval_
+    assert_array_equal(alone.responsibilities_, model.responsibilities_)
+    parts = []
+    for one in (plain, alone, model):
+        ratios = np.append(one.loo_scores_, one.log_likelihood_ratio(test).astype(float))
+        parts.append(one.calibration_.straightened(ratios))  # a plain model bends low ratios
+    first, second, found = parts
+    factors = np.linalg.lstsq(np.stack([first, second, np.ones_like(found)], 1), found)[0]
+    assert_allclose(factors @ [first, second, np.ones_like(found)], found, rtol=1e-6, atol=1e-6)
+    assert factors[0] > 0
+    assert factors[1] > 0
+    weight = min(10 * model.contamination_, 0.5)
+    assert weight == (0.5 if share == "auto" else 0.2)
+    if n_positive < 10:  # too few to fit a slope, so the rest is an offset
+        assert_allclose(factors[:2], [1 - weight, weight], rtol=1e-3)
+    leading = model.transform(test)[:, : plain.n_components_]
+    assert_allclose(leading, plain.transform(test), rtol=1e-7, atol=1e-7)
+    assert_array_equal(model.partition_, plain.partition_)
+    assert_array_equal(model.class_prior_, plain.class_prior_)
+
+
+@BOTH
+def test_counts_allow_for_hidden_positives_in_both_parts_of_the_mean(kind):
+    """The plain part takes hidden positives for negatives; a fifth to a third were missing."""
+    counts = []
+    for seed in range(5):
+        X, y, *_, test, truth = make_contaminated(0.1, 20, seed, apart=1.2)
+        model = kind(random_state=0, contamination=0.1).fit(X, y)
+        counts.append(model.count(test).count / truth.sum())
+    assert 0.85 < np.median(counts) < 1.2
+
+
+@BOTH
+def test_an_estimate_of_zero_is_a_plain_fit(kind):
+    X, y, *_, test, _ = make_contaminated(0.0)
+    model = kind(random_state=0, contamination="auto").fit(X, y)
+    plain = kind(random_state=0).fit(X, y)
+    assert model.contamination_ == 0
+    assert model.n_components_ == plain.n_components_
+    expected = plain.log_likelihood_ratio(test)
+    assert_allclose(model.log_likelihood_ratio(test), expected, rtol=1e-7, atol=1e-7)
+    assert_allclose(model.loo_scores_, plain.loo_scores_, rtol=1e-7, atol=1e-7)
+
+
+@BOTH
+def test_every_way_to_score_rows_agrees(kind):
+    X, y, *_, test, _ = make_contaminated()
+    model, new = found_in(kind), test[:60]
+    assert model.n_components_ == len(model.eigenvalues_) == model.transform(new).shape[1]
+    expected = model.log_likelihood_ratio(new)
+    close = {"rtol": 1e-8, "atol": 1e-8}
+    assert_allclose(model.fast_scorer()(new), expected, **close)
+    assert_allclose(model.log_likelihood_ratio(new, np.arange(60)), expected, **close)
+    assert_array_equal(pickle.loads(pickle.dumps(model)).log_likelihood_ratio(new), expected)
+    why = model.explain(new)
+    assert_allclose(why.contributions.sum(axis=1) + why.offset, expected, **close)
+    if why.columns is not None:
+        assert_allclose(why.columns.sum(axis=1) + why.baseline, expected, **close)
+    # Distances and subclasses are those of the plain model.
+    plain = kind(random_state=0).fit(X, y).explain(new)
+    assert_array_equal(why.subclass, plain.subclass)
+    assert_allclose(why.typicality, plain.typicality, rtol=1e-6)
+    rows = new.astype(np.float32)
+    single = kind(random_state=0, contamination=0.1).fit(X.astype(np.float32), y)
+    quick = quick_scores_of(single, single.transform(rows))
+    assert_allclose(quick, single.log_likelihood_ratio(rows), atol=1e-2)
 
 
 @KERNEL
@@ -164,7 +246,7 @@ def test_contamination_recovers_what_hidden_positives_cost(kind, n_positive, bac
     ("kind", "share"),
     [*product([PCSDA, KernelPCSDA], (0.0, 0.05, 0.2))],
 )
-@pytest.mark.more  # for scores whose truth is known, `core/test_contamination.py` tests the same
+@pytest.mark.more  # for scores whose truth is known, `core/test_shares.py` tests the same
 @UNBOUNDED
 def test_the_interval_covers_the_share(kind, share):
     covered = []

@@ -121,6 +121,8 @@ MODELS = {
     "PCSDA.published": PCSDA.published(2, pos_label=0),
     "PCSDA without much": PCSDA(3, n_components=1, calibrate=False, priors=(0.2, 0.8)),
     "CSDA": CSDA(2, random_state=0),
+    "contamination": PCSDA(3, contamination=0.1, random_state=0),
+    "contamination of a kernel": KernelPCSDA(n_subclasses=3, contamination=0.02, random_state=0),
     "MixtureVerifier": MixtureVerifier(PCSDA(3, random_state=0), n_modes=2),
     "KernelPCSDA": KernelPCSDA(n_subclasses=3, random_state=0),
     "KernelCSDA": KernelCSDA(n_components=2, random_state=0),

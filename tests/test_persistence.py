@@ -53,6 +53,8 @@ MODELS = {
     "PCSDA with a RandomState": PCSDA(3, random_state=np.random.RandomState(3)),
     "PCSDA with KMeans": PCSDA(subclasses=KMeans(2, n_init=1, random_state=0)),
     "CSDA": CSDA(2),
+    "contamination": PCSDA(3, contamination=0.1, random_state=0),
+    "contamination of a kernel": KernelPCSDA(contamination=0.1, random_state=0),
     "KernelPCSDA": KernelPCSDA(n_subclasses=2, random_state=0),
     "KernelCSDA": KernelCSDA(kernel="polynomial", n_components=2, random_state=0),
     "PCSDACV": PCSDACV(n_subclasses=[1, 2], regularization=[0.01, 0.1]),

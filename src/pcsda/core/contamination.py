@@ -1,9 +1,5 @@
 """Estimate the share of positives hidden among the negatives, and allow for them (MATH 16).
 
-Negatives that nobody has checked may include positives. A log ratio fitted to such a contaminated
-sample shows no excess of positives in it, so the share cannot be estimated from the ratio
-afterwards. Share and ratio are estimated together, from scores of rows that the model has not seen.
-
 The fit proceeds in steps. The first step treats all negatives as one subclass. Each later step sets
 more rows apart, starting with the rows most like positives, and fits its model without them. The
 model then scores these rows as unseen. So hidden positives come to light even if they form a
@@ -18,6 +14,9 @@ the suspects are positives; members of a similar class would score lower. With f
 such a comparison would be too noisy, so the final model sets apart a share between the two
 estimates. Rows set apart do not join the positives, because a similar class would pull the positive
 mean toward itself.
+
+If the rows set apart are negatives after all, the final model lacks those that it needs most. So it
+is joined with a plain model, which trusts all labels. Its weight grows with the share.
 """
 
 from __future__ import annotations
@@ -26,34 +25,34 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.integrate import trapezoid
-from scipy.optimize import brentq, minimize_scalar
-from scipy.special import expit
 
-from .calibration import Calibration
 from .density import Density
 from .fit import Fitted, Rule, estimate
 from .linalg import Array, Ints, Mask, TooFewRowsError
 from .loo import Leave
+from .pair import weighted_mean
 from .predictive import with_pseudo_positives
+from .shares import (
+    LARGEST_SHARE,
+    SHARES,
+    SLOPE_SPREAD,
+    Scores,
+    Shares,
+    expected_share,
+    fit_shares,
+    hidden_probability,
+)
 from .subspace import Factor, Subspace
 
-# Standard deviation of the prior on the logarithm of the slope.
-SLOPE_SPREAD = 0.5
+# Standard deviation of the prior on the logarithm of a slope that is not fitted.
+FIXED_SPREAD = 1e-3
 # Expected slope of the views: with few positives, models are overconfident on unseen rows.
 MODEL_SLOPE = 0.5
 # With fewer positives than this, MODEL_SLOPE is also used to estimate the share, and suspects are
 # not compared with the positives.
 ENOUGH = 10
-# Mean of the exponential prior on the share, used for the expected share.
-SHARE_SCALE = 0.15
-# Grid on which the search for the best share starts; the share stays below one half.
-LARGEST_SHARE = 0.499
-SHARES = np.append(0.0, np.geomspace(2e-3, LARGEST_SHARE, 20))
+# Shares among which one is chosen by the comparison of suspects with positives.
 FINE_SHARES = np.linspace(0.0, LARGEST_SHARE, 500)
-# How far the profile log likelihood may drop within a 90 % interval: half the 90 % quantile of
-# chi-square with one degree of freedom.
-INTERVAL_DROP = 1.3528
 # Shares of the unchecked rows that are set apart, step by step.
 STEPS = (0.0, 0.04, 0.1, 0.22)
 # Shares of the unchecked rows that are compared with the positives as suspects.
@@ -62,200 +61,10 @@ SUSPECTS = (0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
 SMALL_SHARE = 0.005
 # If a step sets n rows apart, subclasses are formed without this many times n rows.
 LOOSE = 2.0
+# Weight of the model without the rows set apart: this many times the share, up to one half.
+WEIGHT_PER_SHARE, MOST_WEIGHT = 10.0, 0.5
 # Fraction of its weight that a row set apart keeps, so that weights stay above zero.
 LEAST_REST = 1e-6
-
-
-@dataclass(frozen=True)
-class Scores:
-    """Views of rows that a model has not seen, with the rows' labels and weights.
-
-    Attributes
-    ----------
-    views : array of shape (V, n)
-    positive, unchecked : boolean arrays of shape (n,)
-        Labelled positives and unchecked rows; all other rows are checked negatives.
-    weight : array of shape (n,)
-    slope : float
-        Centre of the prior on the slope; 1 means that the views are expected to be log-likelihood
-        ratios already.
-    offset_spread : float
-        Standard deviation of the prior on the offset.
-    """
-
-    views: Array
-    positive: Mask
-    unchecked: Mask
-    weight: Array
-    slope: float = 1.0
-    offset_spread: float = 1.0
-
-
-@dataclass(frozen=True)
-class Shares:
-    """A calibration and the share of hidden positives.
-
-    Attributes
-    ----------
-    calibration : Calibration
-    share : float
-        The share of positives among the unchecked rows, estimated or given.
-    interval : pair of float
-        90 % profile-likelihood interval for the share. If the share was given, both ends equal it.
-    losses : array of shape (n,)
-        Minus the profile log likelihood at each share in `SHARES`; empty if the share was given.
-    """
-
-    calibration: Calibration
-    share: float
-    interval: tuple[float, float]
-    losses: Array
-
-
-def hidden_probability(ratio: Array, share: float) -> Array:
-    """Return the probability that each unchecked row is positive.
-
-    `ratio` holds the log-likelihood ratios of the rows, and `share` is the prior probability.
-    """
-    if share == 0:
-        return np.zeros_like(ratio)
-    probability: Array = expit(ratio + np.log(share / (1 - share)))
-    return probability
-
-
-def fit_shares(scores: Scores, share: float | None = None) -> Shares:
-    """Fit slopes, offset and the share of hidden positives jointly; a given `share` is held fixed.
-
-    A row with log-likelihood ratio r is a labelled positive, an unchecked row or a checked negative
-    with odds ``N_p e^r : N_u (1 - pi + pi e^r) : N_c``. Here pi is the share, and N_p, N_u and N_c
-    are the total weights of the three kinds of rows. With V views, ``r = a @ views + b``. The
-    priors are ``ln(V a) ~ N(ln a_0, 0.5^2)``, ``b ~ N(0, s^2)`` and ``pi < 1/2``, where a_0 is
-    `scores.slope` and s is `scores.offset_spread`.
-    """
-    profile = _Profile(scores)
-    if share is not None:
-        return Shares(profile.calibration(share), share, (share, share), np.empty(0))
-    losses = np.array([profile(value) for value in SHARES])
-    at = int(losses.argmin())
-    bounds = SHARES[max(at - 1, 0)], SHARES[min(at + 1, len(SHARES) - 1)]
-    found = minimize_scalar(profile, bounds=bounds, method="bounded", options={"xatol": 1e-4})
-    share = float(found.x if found.fun < losses[at] else SHARES[at])
-    interval = _interval(profile, share, losses)
-    return Shares(profile.calibration(share), share, interval, losses)
-
-
-def _expected(losses: Array) -> float:
-    """Return the posterior mean of the share of hidden positives, given the losses at `SHARES`.
-
-    The mean is used because, with few positives, nearly every share is possible, and the most
-    likely share may be 0 or the largest of `SHARES`.
-    """
-    total = losses + SHARES / SHARE_SCALE
-    likely = np.exp(total.min() - total)
-    return float(trapezoid(SHARES * likely, SHARES) / trapezoid(likely, SHARES))
-
-
-def _interval(profile: _Profile, share: float, losses: Array) -> tuple[float, float]:
-    """Return the ends of the interval around the best share where the loss is near its minimum.
-
-    `losses` are the losses at `SHARES`. The loss may exceed its minimum by `INTERVAL_DROP`.
-    """
-    bound = profile(share) + INTERVAL_DROP
-
-    def excess(value: float) -> float:
-        return profile(value) - bound
-
-    below = SHARES[(losses > bound) & (share > SHARES)]
-    above = SHARES[(losses > bound) & (share < SHARES)]
-    low, high = 0.0, LARGEST_SHARE
-    if len(below):
-        low = float(brentq(excess, below[-1], share, xtol=1e-5))
-    if len(above):
-        high = float(brentq(excess, share, above[0], xtol=1e-5))
-    return low, high
-
-
-class _Profile:
-    """The smallest loss over slopes and offset, as a function of the share.
-
-    The loss is minus the log posterior. A point is a vector of the log slopes and the offset. Each
-    search starts from the solution for the nearest share that has already been solved.
-    """
-
-    def __init__(self, scores: Scores) -> None:
-        self._scores = scores
-        checked = ~scores.positive & ~scores.unchecked
-        parts = scores.positive, scores.unchecked, checked
-        with np.errstate(divide="ignore"):
-            self._log_masses = np.log([[scores.weight[part].sum()] for part in parts])
-        n_views = len(scores.views)
-        spreads = np.append(np.full(n_views, SLOPE_SPREAD), scores.offset_spread)
-        self._precision = spreads**-2.0
-        self._middle = np.append(np.full(n_views, np.log(scores.slope)), 0.0)
-        self._found: dict[float, tuple[float, Array]] = {}
-
-    def __call__(self, share: float) -> float:
-        if share not in self._found:
-            near = self._middle
-            if self._found:
-                near = self._found[min(self._found, key=lambda known: abs(known - share))][1]
-            self._found[share] = self._minimise(near, share)
-        return self._found[share][0]
-
-    def calibration(self, share: float) -> Calibration:
-        """Return the best slopes and offset for a given share of hidden positives."""
-        self(share)
-        point = self._found[share][1]
-        return Calibration(tuple(map(float, self._slopes(point))), float(point[-1]))
-
-    def _slopes(self, point: Array) -> Array:
-        return np.exp(np.clip(point[:-1], -10, 10)) / len(self._scores.views)
-
-    def _minimise(self, point: Array, share: float) -> tuple[float, Array]:
-        """Minimise the loss for a given share by damped Newton steps that start from `point`.
-
-        The loss is not convex, so the steps use the absolute eigenvalues of the Hessian. Returns
-        the smallest loss and its point.
-        """
-        loss, gradient, hessian = self._loss(point, share)
-        for _ in range(100):
-            values, vectors = np.linalg.eigh(hessian)
-            step = vectors @ ((vectors.T @ gradient) / np.maximum(np.abs(values), 1e-3))
-            gain, size = float(gradient @ step), 1.0
-            if gain < 1e-10 * max(1.0, abs(loss)):
-                break
-            while (found := self._loss(point - size * step, share))[0] > loss - 1e-4 * size * gain:
-                size /= 2
-                if size < 1e-8:
-                    return loss, point
-            point, (loss, gradient, hessian) = point - size * step, found
-        return loss, point
-
-    def _loss(self, point: Array, share: float) -> tuple[float, Array, Array]:
-        """Return the loss at a point for a given share, with its gradient and Hessian."""
-        scores = self._scores
-        positive, unchecked, weight = scores.positive, scores.unchecked, scores.weight
-        slopes = self._slopes(point)
-        ratio = slopes @ scores.views + point[-1]
-        hidden = hidden_probability(ratio, share)
-        crowd = np.logaddexp(np.log1p(-share), ratio + np.log(max(share, 1e-300)))
-        logs = np.stack([ratio, crowd, np.zeros_like(ratio)]) + self._log_masses
-        total = np.logaddexp.reduce(logs, axis=0)
-        own = np.where(positive, logs[0], np.where(unchecked, logs[1], logs[2]))
-        toward = np.where(positive, 1.0, np.where(unchecked, hidden, 0.0))
-        labelled, open_ = np.exp(logs[:2] - total)
-        mean = labelled + open_ * hidden
-        pull = weight * (mean - toward)
-        turn = hidden * (1 - hidden)
-        curve = labelled + open_ * (hidden**2 + turn) - mean**2 - np.where(unchecked, turn, 0.0)
-        change = np.vstack([slopes[:, None] * scores.views, np.ones_like(ratio)])
-        gradient = change @ pull
-        hessian = (change * (weight * curve)) @ change.T
-        hessian[np.diag_indices(len(slopes))] += gradient[:-1]
-        off = point - self._middle
-        loss = weight @ (total - own) + 0.5 * self._precision @ off**2
-        prior = self._precision * off
-        return float(loss), gradient + prior, hessian + np.diag(self._precision)
 
 
 @dataclass(frozen=True)
@@ -302,6 +111,8 @@ class Problem:
         Returns the scores of rows that were not left out.
     regroup : function of a mask
         Returns the groups of all rows; the masked rows do not shape the subclasses.
+    trust : function of the rows to leave out
+        Returns a model that takes all labels as correct.
     """
 
     factorise: Callable[[Array | None], Factor]
@@ -314,6 +125,7 @@ class Problem:
     leave: Callable[[Ints], Leave]
     score: Callable[[Fitted, Ints], Array]
     regroup: Callable[[Mask], Ints]
+    trust: Callable[[Leave], Fitted]
 
     @property
     def weight(self) -> Array:
@@ -322,6 +134,62 @@ class Problem:
 
 
 def fit_contaminated(problem: Problem) -> Contaminated:
+    """Fit a model in steps, and join it with a model that takes all labels as correct.
+
+    A share of zero gives the latter model alone. The share, its interval and the responsibilities
+    come from the steps.
+    """
+    careful = _in_steps(problem)
+    plain = problem.trust(problem.leave(careful.groups))
+    left, others = plain.subspace.left, careful.fitted.subspace.left
+    if left is None or others is None or plain.left_out is None:
+        raise _nothing_left_out(problem, problem.leave(careful.groups))
+    # Thresholds and counts weight left-out rows by their probability of being negative.
+    left = replace(left, weights=others.weights)
+    plain = replace(plain, subspace=replace(plain.subspace, left=left))
+    fitted, share = plain, careful.shares.share
+    if share > 0:
+        weight = min(WEIGHT_PER_SHARE * share, MOST_WEIGHT)
+        fitted = _recalibrated(problem, weighted_mean(plain, careful.fitted, weight), share)
+    everyone = np.zeros(len(problem.positive), dtype=bool)
+    return replace(careful, fitted=fitted, groups=problem.regroup(everyone))
+
+
+def _recalibrated(problem: Problem, fitted: Fitted, share: float) -> Fitted:
+    """Fit slope and offset of a joined model to its left-out scores, with the share held fixed.
+
+    The plain model takes hidden positives for negatives, so its ratios are too low. With few
+    positives, only the offset is fitted.
+    """
+    ratio, left = fitted.left_out, fitted.subspace.left
+    assert ratio is not None
+    assert left is not None
+    rows = np.arange(len(problem.positive)) if left.rows is None else left.rows
+    mass = replace(left, weights=problem.weight[rows]).mass
+    seen = np.isfinite(ratio)
+    kinds = problem.positive[rows[seen]], problem.unchecked[rows[seen]]
+    few = np.sum(problem.positive) < ENOUGH
+    scores = Scores(
+        ratio[None, seen],
+        *kinds,
+        mass[seen],
+        offset_spread=_offset_spread(fitted.subspace),
+        slope_spread=FIXED_SPREAD if few else SLOPE_SPREAD,
+    )
+    found = fit_shares(scores, share).calibration
+    calibration = fitted.calibration.then(found.slope, found.offset)
+    return replace(fitted, calibration=calibration, left_out=found(ratio[None]))
+
+
+def _offset_spread(subspace: Subspace) -> float:
+    """Return the spread of the prior on the offset.
+
+    A single positive lies at its own mean, and the offset has to compensate for that.
+    """
+    return 1 + 1 / max(float(subspace.projected.counts[0]), 1.0)
+
+
+def _in_steps(problem: Problem) -> Contaminated:
     """Fit in steps; each sets rows apart, solves, and fits ratio and share to left-out scores.
 
     Each step but the first guesses which rows to set apart. Its profile likelihood ignores the
@@ -391,7 +259,9 @@ def _between(found: Shares, last: Shares, suspicion: Suspicion | None) -> float:
         return float(np.average(FINE_SHARES, weights=np.exp(losses.min() - losses)))
     if last.interval[0] > found.interval[1]:
         return last.share
-    product = (_expected(found.losses) + SMALL_SHARE) * (_expected(last.losses) + SMALL_SHARE)
+    product = (expected_share(found.losses) + SMALL_SHARE) * (
+        expected_share(last.losses) + SMALL_SHARE
+    )
     return float(np.sqrt(product) - SMALL_SHARE)
 
 
@@ -567,6 +437,4 @@ def _scores(
     scored = views[:, used], positive, mass[used]
     found, positive, mass = with_pseudo_positives(subspace, density, *scored, problem.rule.columns)
     unchecked = np.append(unchecked, np.zeros(len(positive) - len(unchecked), dtype=bool))
-    # A single positive lies at its own mean, and the offset has to compensate for that.
-    spread = 1 + 1 / max(float(subspace.projected.counts[0]), 1.0)
-    return Scores(found, positive, unchecked, mass, MODEL_SLOPE, spread)
+    return Scores(found, positive, unchecked, mass, MODEL_SLOPE, _offset_spread(subspace))

@@ -52,7 +52,14 @@ class Density(Protocol):
 
     @property
     def base(self) -> Mixture:
-        """The model of both classes on all axes: covariances, centres and their weights."""
+        """The model of both classes: covariances, centres and their weights.
+
+        It covers all axes; if densities have axes of their own, only the leading ones.
+        """
+
+    @property
+    def bases(self) -> tuple[Mixture, ...]:
+        """Models of both classes which together cover all axes, in the order of the axes."""
 
     @property
     def n_views(self) -> int:
@@ -80,15 +87,6 @@ class Density(Protocol):
         `sets` holds the number of each row's set. All rows of a set come from the same source, such
         as one person.
         """
-
-    def left_out_views(self, left: LeftOut, counts: Array) -> Array:
-        """Return views (n_views, n) of left-out rows, under densities estimated without them.
-
-        `counts` holds the group sizes, with the positives first.
-        """
-
-    def with_tails(self, left: LeftOut) -> Density:
-        """Return the density with its degrees of freedom fitted to left-out negatives."""
 
     def margin(self, axes: Sequence[int]) -> Density:
         """Return the marginal density on a subset of the axes."""
@@ -157,6 +155,11 @@ class Mixture:
     def base(self) -> Mixture:
         """The density itself."""
         return self
+
+    @property
+    def bases(self) -> tuple[Mixture, ...]:
+        """The density itself, which covers all axes."""
+        return (self,)
 
     @cached_property
     def factors(self) -> tuple[Array, Array]:
@@ -444,6 +447,11 @@ class Blend:
     def __getstate__(self) -> dict[str, Any]:
         return _fitted_fields(self)
 
+    @property
+    def bases(self) -> tuple[Mixture, ...]:
+        """The mixture, which covers all axes."""
+        return (self.base,)
+
     @cached_property
     def has_axis(self) -> bool:
         """Whether Fisher's axis is not zero."""
@@ -595,6 +603,11 @@ class NoDensity:
         self._refuse()
 
     @property
+    def bases(self) -> tuple[Mixture, ...]:
+        """Raise a `TooFewRowsError`, because there is no density."""
+        self._refuse()
+
+    @property
     def products(self) -> Array:
         """Raise a `TooFewRowsError`, because there is no density."""
         self._refuse()
@@ -603,6 +616,8 @@ class NoDensity:
     left_out_views = with_tails = margin = _refuse
 
 
+# Densities that can be estimated; `left_out_views` and `with_tails` belong to the estimation.
+Estimate = Mixture | Blend | NoDensity
 DENSITIES: dict[str, type[Mixture] | type[Blend]] = {
     "blend": Blend,
     "mixture": Mixture,
@@ -670,5 +685,5 @@ def _axis_ridge(counts: Array) -> float:
 
 def _scaled(axis: Array) -> Array:
     """Scale an axis so that its largest entry has magnitude one; an axis of zeros stays zero."""
-    largest = float(np.abs(axis).max())
+    largest = float(np.abs(axis).max(initial=0.0))
     return axis / largest if np.isfinite(largest) and largest > 0 else np.zeros_like(axis)

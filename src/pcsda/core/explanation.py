@@ -272,9 +272,10 @@ def _parts(
     The arrays hold the contributions of the axes, the distance from the class of interest, the
     index of the nearest subclass, the distance from that subclass, and the typicality.
     """
-    width, base = z.shape[1], density.base
     path = calibration(density.path(z)) - calibration.offset
     contributions = np.diff(path, axis=1, prepend=0.0)
+    base, width = density.base, len(density.base.positive)
+    z = z[:, :width]  # a second density may have axes of its own
     positive = _distances(z, np.zeros((1, width)), base.positive)[:, 0]
     spread = base.negative if base.within is None else base.within
     apart = _distances(z, base.subclasses, spread)

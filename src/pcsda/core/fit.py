@@ -18,7 +18,7 @@ import numpy as np
 
 from .calibration import Calibration, Scored, fit_calibration
 from .covariance import Moments
-from .density import Density, Marginal, NoDensity, fit_density
+from .density import Density, Estimate, Marginal, NoDensity, fit_density
 from .linalg import Array, Ints, SingularMatrixError
 from .loo import EVERY, Leave
 from .predictive import with_pseudo_positives, with_strays
@@ -210,7 +210,7 @@ def calibrated_on(calibration: Calibration, unseen: Scored) -> tuple[Calibration
     return then, Scored(then.since(calibration)(scores[None]), positive, weights)
 
 
-def estimate(subspace: Subspace, rule: Rule) -> tuple[Density, Array | None]:
+def estimate(subspace: Subspace, rule: Rule) -> tuple[Estimate, Array | None]:
     """Return the densities in a subspace, and the views of left-out rows or None.
 
     The criterion's denominator on the axes, ``W'(S_I + eps I)W``, is the shrinkage target of
@@ -247,7 +247,7 @@ def left_moments(subspace: Subspace) -> Moments:
     return Moments(seen, target, n_positive, n_within, subspace.ridged)
 
 
-def _resubstituted(subspace: Subspace, rule: Rule) -> Density:
+def _resubstituted(subspace: Subspace, rule: Rule) -> Estimate:
     """Estimate densities from the projected training rows themselves, as in the paper."""
     projected = subspace.projected
     if subspace.single_negatives:
@@ -266,7 +266,7 @@ def _resubstituted(subspace: Subspace, rule: Rule) -> Density:
     return _fit_density(subspace, moments, alone)
 
 
-def _fit_density(subspace: Subspace, moments: Moments, rule: Rule) -> Density:
+def _fit_density(subspace: Subspace, moments: Moments, rule: Rule) -> Estimate:
     """Fit the density; if a covariance is singular, return a placeholder that states the reason."""
     projected = subspace.projected
     width = len(subspace.eigenvalues)

@@ -211,6 +211,8 @@ def cholesky_in_place(matrix: Array, ridge: float) -> Array:
 def triangular_inverse(factor: Array) -> Array:
     """Return the inverse of a lower triangular matrix by ``D^3/3`` operations, mostly products."""
     size = len(factor)
+    if size == 0:  # LAPACK takes no empty matrix
+        return np.zeros((0, 0))
     if size <= TINY:
         # LAPACK reads rows in C order as the transpose.
         return np.asarray(dtrtri(factor.T, lower=0)[0].T)

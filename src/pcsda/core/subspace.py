@@ -36,7 +36,7 @@ class Subspace:
         Projection of the positive mean.
     eigenvalues : array of shape (d,)
     rank : int
-        Number of axes of the problem, at least d.
+        Number of axes of the problem, at least d. If two subspaces are joined, the smaller number.
     projected : GroupScatter
         Statistics of the training rows in the subspace, relative to the positive mean.
     ridged : array of shape (d, d)

@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator
 from ..core.explanation import Explanation, column_parts
 from ..core.linalg import Array, Floats, Ints
 from ..validation import MatrixLike
+from .ratios import variances_of
 
 if TYPE_CHECKING:
     from .verifier import Verifier
@@ -64,7 +65,7 @@ def _with_columns(model: Verifier, X: MatrixLike, z: Array, found: Explanation) 
     def score(points: Array) -> Array:
         return straight(model.density_.views(points))
 
-    spread = np.sqrt(np.diag(model.density_.base.positive))
+    spread = np.sqrt(variances_of(model))
     components = np.asarray(model.components_, dtype=np.float64)
     places = z.astype(np.float64)
     parts = column_parts(rows, halfway, components, places, score, spread)

@@ -16,6 +16,7 @@ from ..core.gram import FeatureFactor, features_of, of_kernel
 from ..core.kernel_once import KernelOnce
 from ..core.kmeans import kernel_kmeans
 from ..core.linalg import Array, Floats, Ints, Mask, is_light, one_thread
+from ..core.loo import Leave
 from ..core.spread import no_spread
 from ..core.subspace import Factor
 from ..kernels import (
@@ -37,7 +38,7 @@ from ..partition import (
     settle_count,
 )
 from ..progress import progress
-from .hidden import fit_hidden, hidden_rows, keep_shares, regrouping
+from .hidden import fit_hidden, hidden_rows, keep_shares, regrouping, trusting
 from .rows import TrainingRows, rows_of, some
 from .steps import (
     axes_of,
@@ -137,9 +138,12 @@ def fit_kernel(
                 fitted = learn(model, factorise, data, matrix)
                 del matrix
             else:
+                regroup, trust = _regrouping(model, data), _trusting(model, data, matrix)
                 del matrix  # each round computes it again, because factorising overwrites it
-                every, regroup = np.arange(len(kept)), _regrouping(model, data)
-                found = fit_hidden(model, lambda w: factorise(data.matrix(every), w), data, regroup)
+                every = np.arange(len(kept))
+                found = fit_hidden(
+                    model, lambda w: factorise(data.matrix(every), w), data, regroup, trust
+                )
                 fitted, partition = found.fitted, found.groups
     used = np.flatnonzero(np.any(fitted.subspace.coefficients, axis=1))
     keep_kernel(model, fitted, None if is_precomputed(model) else data.X[used], used)
@@ -149,6 +153,16 @@ def fit_kernel(
     keep_training(model, fitted, partition, kept, n_rows, lambda rest: whole.values(rest, kept))
     keep_shares(model, found, kept, n_rows)
     check_copies(model, data)
+
+
+def _trusting(
+    model: KernelPCSDA | KernelCSDA, data: TrainingRows, matrix: Array
+) -> Callable[[Leave], Fitted]:
+    """Return a function that fits a kernel model which takes all labels as correct."""
+    plain, rows = trusting(model, data)
+    plain.regularization_ = evident_ridge(plain, rows, matrix)
+    factorise, every = kernel_factory(plain, data.seed), np.arange(len(data.groups))
+    return lambda leave: learn(plain, factorise, rows, rows.matrix(every), leave)
 
 
 def _regrouping(model: KernelPCSDA | KernelCSDA, data: TrainingRows) -> Callable[[Mask], Ints]:

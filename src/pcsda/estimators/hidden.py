@@ -5,22 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import validation
-from ..core.contamination import LARGEST_SHARE, Contaminated, Problem, fit_contaminated
+from ..core.contamination import Contaminated, Problem, fit_contaminated
+from ..core.fit import Fitted
 from ..core.gram import GramFactor
 from ..core.linalg import Array, Ints, Mask
+from ..core.loo import Leave
+from ..core.shares import LARGEST_SHARE
 from ..core.subspace import Factor
 from ..core.warning import warn
 from ..core.white import WhiteFactor
 from ..partition import count_distinct
 from .rows import Hidden, Kept, TrainingRows
-from .steps import axes_of, forget, leave_sample, rule_of, say
+from .steps import axes_of, forget, leave_sample, rule_of, say, settle_ridge
 from .verifier import Verifier
+
+Kind = TypeVar("Kind", bound=Verifier)
 
 # The interval of the share reaches its bound if it ends this close to it.
 CLOSE = 1e-3
@@ -42,11 +47,13 @@ def fit_hidden(
     factorise: Callable[[Array | None], Factor],
     data: TrainingRows,
     regroup: Callable[[Mask], Ints],
+    trust: Callable[[Leave], Fitted],
 ) -> Contaminated:
     """Fit in rounds, allowing for positives among the unchecked negatives.
 
     `factorise` factorises the rows with the given weights. `regroup` takes a mask of likely
-    positives and finds the subclasses again without them.
+    positives and finds the subclasses again without them. `trust` fits a model that takes all
+    labels as correct, and leaves out the given rows.
     """
     assert data.hidden is not None
     share, unchecked = model.__dict__["contamination"], data.hidden.unchecked
@@ -72,11 +79,21 @@ def fit_hidden(
         leave=lambda division: leave_sample(model, replace(data, groups=division)),
         score=lambda fitted, rest: fitted.score(data.values(rest)),
         regroup=regroup,
+        trust=trust,
     )
     found = fit_contaminated(problem)
     if problem.share is None:
         _warn_of_unbounded(found, int(unchecked.sum()))
     return found
+
+
+def trusting(model: Kind, data: TrainingRows) -> tuple[Kind, TrainingRows]:
+    """Return the settings and the rows for the same fit with all labels taken as correct."""
+    plain = copy(model)
+    plain.__dict__.update(contamination=0.0, verbose=False)
+    weight = np.ones(len(data.groups)) if data.weights is None else data.weights
+    settle_ridge(plain, float(weight[data.positive].sum()))
+    return plain, replace(data, hidden=None)
 
 
 def _warn_of_unbounded(found: Contaminated, n_unchecked: int) -> None:

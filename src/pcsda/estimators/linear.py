@@ -110,8 +110,11 @@ class PCSDA(Verifier):
     contamination : float or "auto", default=0.0
         Share of positives hidden among the unchecked negatives, at least 0 and below 0.5. 0 trusts
         the labels, another number fixes the share, and "auto" estimates it together with the
-        calibration. Looking for hidden positives needs left-out scores, so `balance`, `covariance`
-        and `calibrate` must then have their defaults.
+        calibration. The log-likelihood ratio is then a mean of two: that of a plain model, and that
+        of a model without the rows most like positives. The second has ten times the share as its
+        weight, but at most one half. The model has the axes of both, up to ``2 * n_components``.
+        Looking for hidden positives needs left-out scores, so `balance`, `covariance` and
+        `calibrate` must have their defaults.
     priors : {"empirical", "equal"} or pair of floats, default="empirical"
         Prior probabilities of the two classes, in the order of `classes_`. They affect decisions
         and probabilities, but not the log-likelihood ratio.
@@ -131,7 +134,8 @@ class PCSDA(Verifier):
         The axes of the subspace, scaled so that the within-class scatter plus the ridge is the
         identity along them.
     eigenvalues_ : array of shape (n_components,)
-        Value of the criterion along each axis.
+        Value of the criterion along each axis. With `contamination`, those of the plain model come
+        first.
     positive_mean_ : array of shape (n_features,)
     subclass_means_ : array of shape (n_subclasses, n_features)
     subclass_names_ : list of str
@@ -142,7 +146,8 @@ class PCSDA(Verifier):
     positive_count_ : float
         Number of samples, or total weight, of the class of interest.
     regularization_ : float
-        The relative ridge that was used.
+        The relative ridge that was used; with `contamination`, for the model without the rows most
+        like positives.
     classes_ : array of shape (2,)
     class_prior_ : array of shape (2,)
         Prior probabilities in the order of `classes_`.

@@ -125,7 +125,8 @@ def name_rows(
 def _nearest_members(model: Verifier, X: MatrixLike, groups: Ints) -> list[Ints]:
     """Return, for each subclass, the numbers of its rows nearest to its centre in the subspace."""
     centres: Array = model.density_.base.subclasses
-    z = np.asarray(model.transform(X), dtype=np.float64)
+    # A second density may have axes of its own, on which there are no centres.
+    z = np.asarray(model.transform(X), dtype=np.float64)[:, : centres.shape[1]]
     found = []
     for number, centre in enumerate(centres, 1):
         members = np.flatnonzero(groups == number)

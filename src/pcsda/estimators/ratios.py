@@ -31,7 +31,7 @@ def scores_of(model: Verifier, z: Floats, sets: tuple[Ints, int] | None = None) 
     if sets is not None:
         return calibration(density.views_of_sets(bounded(z), *sets))
     scores = np.empty(len(z))
-    step = cache_rows(3 * z.shape[1] + 2 * len(density.base.centres))
+    step = cache_rows(3 * z.shape[1] + 2 * max(len(base.centres) for base in density.bases))
     for start in range(0, len(z), step):
         part = slice(start, start + step)
         scores[part] = calibration(density.views(bounded(z[part])))
@@ -44,7 +44,8 @@ def quick_scores_of(model: Verifier, z: Floats) -> Array:
     Use this function to rank many float32 rows, where an error of 0.001 in a ratio does not matter.
     """
     density, calibration = model.density_, model.calibration_
-    if z.dtype != np.float32 or density.base.terms[1].max() > SINGLE_SQUARES:
+    lengths = [base.terms[1].max() for base in density.bases]
+    if z.dtype != np.float32 or max(lengths) > SINGLE_SQUARES:
         return scores_of(model, z)
     with np.errstate(over="ignore", invalid="ignore"):  # checked below
         scores = calibration(density.views(z)).astype(np.float64)
@@ -63,8 +64,7 @@ def variances_of(model: Verifier) -> Array:
     if isinstance(model.density_, NoDensity):
         total = model.positive_count_ + model.subclass_counts_.sum()
         return np.full(model.n_components_, 1 / total)
-    variances: Array = model.density_.base.positive.diagonal()
-    return variances
+    return np.concatenate([base.positive.diagonal() for base in model.density_.bases])
 
 
 def sets_of(trials: ArrayLike, n_rows: int) -> tuple[Ints, int]:

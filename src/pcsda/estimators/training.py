@@ -18,13 +18,14 @@ from ..core.factor import factor_once
 from ..core.fit import Fitted, HeldOut, fit
 from ..core.gram import WideRows
 from ..core.linalg import Array, Floats, Ints, Mask, is_light, narrow_fit, one_thread
+from ..core.loo import Leave
 from ..core.scatter import group_means
 from ..core.spread import OverflowingSquares, ScaleError, naming_the_offset, no_spread
 from ..core.subspace import Factor, is_far, project_rows
 from ..folds import count_folds, fold_scores
 from ..partition import count_distinct, make_groups, nearest
 from ..validation import MatrixLike
-from .hidden import fit_hidden, keep_shares, regrouping
+from .hidden import fit_hidden, keep_shares, regrouping, trusting
 from .ratios import variances_of
 from .rows import Kept, TrainingRows, some
 from .steps import (
@@ -112,13 +113,20 @@ def fit_rows(model: Verifier, factorise: Factorise, data: TrainingRows) -> None:
         fitted, groups = learn_rows(model, factorise, used), used.groups
     else:
         with _checked(model, used):
-            regroup = _regrouping(model, used)
-            found = fit_hidden(model, lambda weights: factorise(used.X, weights), used, regroup)
+            regroup, trust = _regrouping(model, used), _trusting(model, used)
+            found = fit_hidden(model, lambda w: factorise(used.X, w), used, regroup, trust)
         fitted, groups = found.fitted, found.groups
     keep_linear(model, fitted, data.X.dtype)
     keep_training(model, fitted, groups, kept, len(data.groups), data.values)
     keep_shares(model, found, kept, len(data.groups))
     check_copies(model, used)
+
+
+def _trusting(model: Verifier, data: TrainingRows) -> Callable[[Leave], Fitted]:
+    """Return a function that fits a linear model which takes all labels as correct."""
+    plain, rows = trusting(model, data)
+    factorise = pcsda_factory(plain, data.seed, together=True)
+    return lambda leave: learn(plain, factorise, rows, rows.X, leave)
 
 
 def learn_rows(model: Verifier, factorise: Factorise, data: TrainingRows) -> Fitted:
@@ -127,12 +135,21 @@ def learn_rows(model: Verifier, factorise: Factorise, data: TrainingRows) -> Fit
         return learn(model, factorise, data, data.X if data.wide is None else data.wide)
 
 
-def learn(model: Verifier, factorise: Factorise, data: TrainingRows, matrix: Any) -> Fitted:
+def learn(
+    model: Verifier,
+    factorise: Factorise,
+    data: TrainingRows,
+    matrix: Any,
+    leave: Leave | None = None,
+) -> Fitted:
     """Fit a model to `matrix`, which holds rows or their kernel matrix.
 
-    All labels are taken as correct. A kernel matrix is overwritten.
+    All labels are taken as correct. A kernel matrix is overwritten. By default, the rows to
+    `leave` out are drawn by the settings of the model.
     """
-    leave, rule = leave_sample(model, data), rule_of(model)
+    rule = rule_of(model)
+    if leave is None:
+        leave = leave_sample(model, data)
     factor = factorise(matrix, data.weights)
     held_out = held_out_scores(model, factorise, data, factor)
     return fit(factor, data.groups, rule, axes_of(model), held_out, leave)

@@ -14,7 +14,7 @@ product.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,6 +22,7 @@ from sklearn.preprocessing import normalize
 
 from ..core.density import Blend, Density, Mixture
 from ..core.linalg import Array
+from ..core.pair import Pair
 from ..estimators import Verifier
 from ..estimators.ratios import FARTHEST
 from ..kernels import Kernel
@@ -139,10 +140,47 @@ def kernel_coordinates(graph: Graph, X: str, models: Sequence[Verifier]) -> str:
 
 def log_likelihood_ratios(graph: Graph, z: str, models: Sequence[Verifier]) -> str:
     """Compute calibrated log-likelihood ratios, of shape (rows, models), from coordinates."""
-    z = _bounded(graph, z)
-    densities = [model.density_ for model in models]
-    weights = np.array([_filled(model.calibration_.weights, (2,)) for model in models])
-    wide = _widest(models)
+    z, wide = _bounded(graph, z), _widest(models)
+    halves = [_halves(model) for model in models]
+    ratio = _weighted(graph, z, [first for first, _ in halves], wide)
+    if any(second is not None for _, second in halves):
+        # Models without a second density get zeros with zero weight.
+        others = [second or replace(first, weights=(0.0,)) for first, second in halves]
+        ratio = graph("Add", ratio, _weighted(graph, z, others, wide))
+    ratio = graph("Add", ratio, np.array([[model.calibration_.offset] for model in models]))
+    return graph("Transpose", _bent(graph, ratio, models), perm=[1, 0])
+
+
+@dataclass(frozen=True)
+class _Half:
+    """A density, the axes on which it is defined, and the weights of its views."""
+
+    density: Density
+    axes: slice
+    weights: tuple[float, ...]
+
+
+def _halves(model: Verifier) -> tuple[_Half, _Half | None]:
+    """Return the density of a model or, if it has a pair of densities, both of them."""
+    density, weights = model.density_, model.calibration_.weights
+    if not isinstance(density, Pair):
+        return _Half(density, slice(None), weights), None
+    views, width = density.first.n_views, len(density.base.positive)
+    first = _Half(density.first, slice(width), weights[:views])
+    return first, _Half(density.second, slice(width, None), weights[views:])
+
+
+def _weighted(graph: Graph, z: str, halves: Sequence[_Half], wide: int) -> str:
+    """Compute the weighted sums of the views of a density of each model, of shape (models, rows).
+
+    `z` holds coordinates on all axes of the models, at most `wide`.
+    """
+    densities = [half.density for half in halves]
+    chosen = [np.eye(wide)[:, half.axes][:, : len(half.density.base.positive)] for half in halves]
+    if any(half.axes != slice(None) for half in halves):
+        wide = max(part.shape[1] for part in chosen)
+        z = graph("MatMul", z, np.stack([_filled(part, (len(part), wide)) for part in chosen]))
+    weights = np.array([_filled(half.weights, (2,)) for half in halves])
     mixtures = [density.base for density in densities]
     ratio = _scaled(graph, _log_ratios(graph, z, mixtures, wide), weights[:, :1])
     if weights[:, 1].any():
@@ -151,8 +189,7 @@ def log_likelihood_ratios(graph: Graph, z: str, models: Sequence[Verifier]) -> s
         columns = np.stack([_filled(axis[:, None], (wide, 1)) for axis, _ in axes])
         clouds = _log_ratios(graph, graph("MatMul", z, columns), [cloud for _, cloud in axes], 1)
         ratio = graph("Add", ratio, _scaled(graph, clouds, weights[:, 1:]))
-    ratio = graph("Add", ratio, np.array([[model.calibration_.offset] for model in models]))
-    return graph("Transpose", _bent(graph, ratio, models), perm=[1, 0])
+    return ratio
 
 
 def _bent(graph: Graph, ratios: str, models: Sequence[Verifier]) -> str:

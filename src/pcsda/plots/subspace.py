@@ -158,7 +158,7 @@ class SubspaceDisplay(Display):
         if subclasses is None:
             centers = _subclass_centers(model)
             if len(centers) <= _MAX_SUBCLASSES:
-                places = pairwise_distances_argmin(z, centers)
+                places = pairwise_distances_argmin(z[:, : centers.shape[1]], centers)
                 subclasses = 1 + places
                 known = getattr(model, "subclass_names_", None)
                 if known is not None and labels is None and len(np.unique(column_or_1d(y))) < 3:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from pcsda.core.contamination import Scores, fit_shares, hidden_probability
+from pcsda.core.shares import Scores, fit_shares, hidden_probability
 
 
 def make_scores(share, n_positive, seed, *, checked=0, gap=3.0):

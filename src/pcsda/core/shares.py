@@ -1,0 +1,224 @@
+"""Fit the log-likelihood ratio and the share of hidden positives together (MATH 16).
+
+Negatives that nobody has checked may include positives. A log ratio fitted to such a contaminated
+sample shows no excess of positives in it, so the share cannot be estimated from the ratio
+afterwards. Share and ratio are estimated together, from scores of rows that the model has not seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.integrate import trapezoid
+from scipy.optimize import brentq, minimize_scalar
+from scipy.special import expit
+
+from .calibration import Calibration
+from .linalg import Array, Mask
+
+# Standard deviation of the prior on the logarithm of the slope.
+SLOPE_SPREAD = 0.5
+# Mean of the exponential prior on the share, used for the expected share.
+SHARE_SCALE = 0.15
+# Grid on which the search for the best share starts; the share stays below one half.
+LARGEST_SHARE = 0.499
+SHARES = np.append(0.0, np.geomspace(2e-3, LARGEST_SHARE, 20))
+# How far the profile log likelihood may drop within a 90 % interval: half the 90 % quantile of
+# chi-square with one degree of freedom.
+INTERVAL_DROP = 1.3528
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Views of rows that a model has not seen, with the rows' labels and weights.
+
+    Attributes
+    ----------
+    views : array of shape (V, n)
+    positive, unchecked : boolean arrays of shape (n,)
+        Labelled positives and unchecked rows; all other rows are checked negatives.
+    weight : array of shape (n,)
+    slope : float
+        Centre of the prior on the slope; 1 means that the views are expected to be log-likelihood
+        ratios already.
+    offset_spread : float
+        Standard deviation of the prior on the offset.
+    slope_spread : float
+        Standard deviation of the prior on the logarithm of the slope.
+    """
+
+    views: Array
+    positive: Mask
+    unchecked: Mask
+    weight: Array
+    slope: float = 1.0
+    offset_spread: float = 1.0
+    slope_spread: float = SLOPE_SPREAD
+
+
+@dataclass(frozen=True)
+class Shares:
+    """A calibration and the share of hidden positives.
+
+    Attributes
+    ----------
+    calibration : Calibration
+    share : float
+        The share of positives among the unchecked rows, estimated or given.
+    interval : pair of float
+        90 % profile-likelihood interval for the share. If the share was given, both ends equal it.
+    losses : array of shape (n,)
+        Minus the profile log likelihood at each share in `SHARES`; empty if the share was given.
+    """
+
+    calibration: Calibration
+    share: float
+    interval: tuple[float, float]
+    losses: Array
+
+
+def hidden_probability(ratio: Array, share: float) -> Array:
+    """Return the probability that each unchecked row is positive.
+
+    `ratio` holds the log-likelihood ratios of the rows, and `share` is the prior probability.
+    """
+    if share == 0:
+        return np.zeros_like(ratio)
+    probability: Array = expit(ratio + np.log(share / (1 - share)))
+    return probability
+
+
+def fit_shares(scores: Scores, share: float | None = None) -> Shares:
+    """Fit slopes, offset and the share of hidden positives jointly; a given `share` is held fixed.
+
+    A row with log-likelihood ratio r is a labelled positive, an unchecked row or a checked negative
+    with odds ``N_p e^r : N_u (1 - pi + pi e^r) : N_c``. Here pi is the share, and N_p, N_u and N_c
+    are the total weights of the three kinds of rows. With V views, ``r = a @ views + b``. The
+    priors are ``ln(V a) ~ N(ln a_0, t^2)``, ``b ~ N(0, s^2)`` and ``pi < 1/2``, where a_0 is
+    `scores.slope`, t is `scores.slope_spread` and s is `scores.offset_spread`.
+    """
+    profile = _Profile(scores)
+    if share is not None:
+        return Shares(profile.calibration(share), share, (share, share), np.empty(0))
+    losses = np.array([profile(value) for value in SHARES])
+    at = int(losses.argmin())
+    bounds = SHARES[max(at - 1, 0)], SHARES[min(at + 1, len(SHARES) - 1)]
+    found = minimize_scalar(profile, bounds=bounds, method="bounded", options={"xatol": 1e-4})
+    share = float(found.x if found.fun < losses[at] else SHARES[at])
+    interval = _interval(profile, share, losses)
+    return Shares(profile.calibration(share), share, interval, losses)
+
+
+def expected_share(losses: Array) -> float:
+    """Return the posterior mean of the share of hidden positives, given the losses at `SHARES`.
+
+    The mean is used because, with few positives, nearly every share is possible, and the most
+    likely share may be 0 or the largest of `SHARES`.
+    """
+    total = losses + SHARES / SHARE_SCALE
+    likely = np.exp(total.min() - total)
+    return float(trapezoid(SHARES * likely, SHARES) / trapezoid(likely, SHARES))
+
+
+def _interval(profile: _Profile, share: float, losses: Array) -> tuple[float, float]:
+    """Return the ends of the interval around the best share where the loss is near its minimum.
+
+    `losses` are the losses at `SHARES`. The loss may exceed its minimum by `INTERVAL_DROP`.
+    """
+    bound = profile(share) + INTERVAL_DROP
+
+    def excess(value: float) -> float:
+        return profile(value) - bound
+
+    below = SHARES[(losses > bound) & (share > SHARES)]
+    above = SHARES[(losses > bound) & (share < SHARES)]
+    low, high = 0.0, LARGEST_SHARE
+    if len(below):
+        low = float(brentq(excess, below[-1], share, xtol=1e-5))
+    if len(above):
+        high = float(brentq(excess, share, above[0], xtol=1e-5))
+    return low, high
+
+
+class _Profile:
+    """The smallest loss over slopes and offset, as a function of the share.
+
+    The loss is minus the log posterior. A point is a vector of the log slopes and the offset. Each
+    search starts from the solution for the nearest share that has already been solved.
+    """
+
+    def __init__(self, scores: Scores) -> None:
+        self._scores = scores
+        checked = ~scores.positive & ~scores.unchecked
+        parts = scores.positive, scores.unchecked, checked
+        with np.errstate(divide="ignore"):
+            self._log_masses = np.log([[scores.weight[part].sum()] for part in parts])
+        n_views = len(scores.views)
+        spreads = np.append(np.full(n_views, scores.slope_spread), scores.offset_spread)
+        self._precision = spreads**-2.0
+        self._middle = np.append(np.full(n_views, np.log(scores.slope)), 0.0)
+        self._found: dict[float, tuple[float, Array]] = {}
+
+    def __call__(self, share: float) -> float:
+        if share not in self._found:
+            near = self._middle
+            if self._found:
+                near = self._found[min(self._found, key=lambda known: abs(known - share))][1]
+            self._found[share] = self._minimise(near, share)
+        return self._found[share][0]
+
+    def calibration(self, share: float) -> Calibration:
+        """Return the best slopes and offset for a given share of hidden positives."""
+        self(share)
+        point = self._found[share][1]
+        return Calibration(tuple(map(float, self._slopes(point))), float(point[-1]))
+
+    def _slopes(self, point: Array) -> Array:
+        return np.exp(np.clip(point[:-1], -10, 10)) / len(self._scores.views)
+
+    def _minimise(self, point: Array, share: float) -> tuple[float, Array]:
+        """Minimise the loss for a given share by damped Newton steps that start from `point`.
+
+        The loss is not convex, so the steps use the absolute eigenvalues of the Hessian. Returns
+        the smallest loss and its point.
+        """
+        loss, gradient, hessian = self._loss(point, share)
+        for _ in range(100):
+            values, vectors = np.linalg.eigh(hessian)
+            step = vectors @ ((vectors.T @ gradient) / np.maximum(np.abs(values), 1e-3))
+            gain, size = float(gradient @ step), 1.0
+            if gain < 1e-10 * max(1.0, abs(loss)):
+                break
+            while (found := self._loss(point - size * step, share))[0] > loss - 1e-4 * size * gain:
+                size /= 2
+                if size < 1e-8:
+                    return loss, point
+            point, (loss, gradient, hessian) = point - size * step, found
+        return loss, point
+
+    def _loss(self, point: Array, share: float) -> tuple[float, Array, Array]:
+        """Return the loss at a point for a given share, with its gradient and Hessian."""
+        scores = self._scores
+        positive, unchecked, weight = scores.positive, scores.unchecked, scores.weight
+        slopes = self._slopes(point)
+        ratio = slopes @ scores.views + point[-1]
+        hidden = hidden_probability(ratio, share)
+        crowd = np.logaddexp(np.log1p(-share), ratio + np.log(max(share, 1e-300)))
+        logs = np.stack([ratio, crowd, np.zeros_like(ratio)]) + self._log_masses
+        total = np.logaddexp.reduce(logs, axis=0)
+        own = np.where(positive, logs[0], np.where(unchecked, logs[1], logs[2]))
+        toward = np.where(positive, 1.0, np.where(unchecked, hidden, 0.0))
+        labelled, open_ = np.exp(logs[:2] - total)
+        mean = labelled + open_ * hidden
+        pull = weight * (mean - toward)
+        turn = hidden * (1 - hidden)
+        curve = labelled + open_ * (hidden**2 + turn) - mean**2 - np.where(unchecked, turn, 0.0)
+        change = np.vstack([slopes[:, None] * scores.views, np.ones_like(ratio)])
+        gradient = change @ pull
+        hessian = (change * (weight * curve)) @ change.T
+        hessian[np.diag_indices(len(slopes))] += gradient[:-1]
+        off = point - self._middle
+        loss = weight @ (total - own) + 0.5 * self._precision @ off**2
+        prior = self._precision * off
+        return float(loss), gradient + prior, hessian + np.diag(self._precision)
