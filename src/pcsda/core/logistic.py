@@ -61,6 +61,15 @@ def fit_logistic(
     return slopes / scale, float(level - slopes @ problem.centre)
 
 
+def softplus(values: Array) -> tuple[Array, Array, Array]:
+    """Return ``ln(1 + e^x)`` of each value x, with its first and second derivative."""
+    small = np.exp(-np.abs(values))
+    share = 1 / (1 + small)
+    rest = small * share
+    # log1p and logaddexp would take several times as long.
+    return np.maximum(values, 0) - np.log(share), np.where(values > 0, share, rest), share * rest
+
+
 @dataclass(frozen=True)
 class _Problem:
     """Penalised cross-entropy as a function of slopes and level, on standardised scores.
@@ -111,14 +120,8 @@ class _Problem:
             return np.inf, np.zeros(size), np.eye(size)
         wrong = point @ self.columns
         wrong += self.prior_odds * self.sign
-        small = np.exp(-np.abs(wrong))
-        share = 1 / (1 + small)
-        error = self.weight * share
-        curve = error * small
-        curve *= share
-        # ln(1 + e^x), at a fraction of the cost of logaddexp or log1p.
-        fit = self.weight @ (np.maximum(wrong, 0) - np.log(share))
-        error *= np.where(wrong > 0, 1.0, small)
+        losses, errors, curves = softplus(wrong)
+        fit, error, curve = self.weight @ losses, self.weight * errors, self.weight * curves
         hessian, gradient = (self.columns * curve) @ self.columns.T, self.columns @ error
         rate = len(slopes) / self.scale
         gradient[:-1] += rate - 1 / slopes

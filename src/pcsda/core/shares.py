@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.integrate import trapezoid
 from scipy.optimize import brentq, minimize_scalar
-from scipy.special import expit
+from scipy.special import expit, xlogy
 
 from .calibration import Calibration
 from .linalg import Array, Mask
+from .logistic import softplus
 
 # Standard deviation of the prior on the logarithm of the slope.
 SLOPE_SPREAD = 0.5
@@ -149,11 +150,13 @@ class _Profile:
     """
 
     def __init__(self, scores: Scores) -> None:
-        self._scores = scores
-        checked = ~scores.positive & ~scores.unchecked
-        parts = scores.positive, scores.unchecked, checked
-        with np.errstate(divide="ignore"):
-            self._log_masses = np.log([[scores.weight[part].sum()] for part in parts])
+        weight = scores.weight
+        self._columns = np.vstack([scores.views, np.ones_like(weight)])
+        self._weight = weight
+        self._positive = np.where(scores.positive, weight, 0.0)
+        self._unchecked = np.where(scores.unchecked, weight, 0.0)
+        kinds = scores.positive, scores.unchecked, ~scores.positive & ~scores.unchecked
+        self._masses = np.array([weight[kind].sum() for kind in kinds])
         n_views = len(scores.views)
         spreads = np.append(np.full(n_views, scores.slope_spread), scores.offset_spread)
         self._precision = spreads**-2.0
@@ -175,7 +178,8 @@ class _Profile:
         return Calibration(tuple(map(float, self._slopes(point))), float(point[-1]))
 
     def _slopes(self, point: Array) -> Array:
-        return np.exp(np.clip(point[:-1], -10, 10)) / len(self._scores.views)
+        slopes: Array = np.exp(np.clip(point[:-1], -10, 10)) / (len(point) - 1)
+        return slopes
 
     def _minimise(self, point: Array, share: float) -> tuple[float, Array]:
         """Minimise the loss for a given share by damped Newton steps that start from `point`.
@@ -198,27 +202,28 @@ class _Profile:
         return loss, point
 
     def _loss(self, point: Array, share: float) -> tuple[float, Array, Array]:
-        """Return the loss at a point for a given share, with its gradient and Hessian."""
-        scores = self._scores
-        positive, unchecked, weight = scores.positive, scores.unchecked, scores.weight
-        slopes = self._slopes(point)
-        ratio = slopes @ scores.views + point[-1]
-        hidden = hidden_probability(ratio, share)
-        crowd = np.logaddexp(np.log1p(-share), ratio + np.log(max(share, 1e-300)))
-        logs = np.stack([ratio, crowd, np.zeros_like(ratio)]) + self._log_masses
-        total = np.logaddexp.reduce(logs, axis=0)
-        own = np.where(positive, logs[0], np.where(unchecked, logs[1], logs[2]))
-        toward = np.where(positive, 1.0, np.where(unchecked, hidden, 0.0))
-        labelled, open_ = np.exp(logs[:2] - total)
-        mean = labelled + open_ * hidden
-        pull = weight * (mean - toward)
-        turn = hidden * (1 - hidden)
-        curve = labelled + open_ * (hidden**2 + turn) - mean**2 - np.where(unchecked, turn, 0.0)
-        change = np.vstack([slopes[:, None] * scores.views, np.ones_like(ratio)])
-        gradient = change @ pull
-        hessian = (change * (weight * curve)) @ change.T
-        hessian[np.diag_indices(len(slopes))] += gradient[:-1]
+        """Return the loss at a point for a given share, with its gradient and Hessian.
+
+        In the notation of :func:`fit_shares`, and without the prior, the loss is a difference of
+        two logistic losses ``s(t) = ln(1 + e^t)``. A row with log-likelihood ratio r is positive
+        with odds ``e^r (N_p + pi N_u) / (N_c + (1 - pi) N_u)``. Each row adds s of the logarithm of
+        these odds, and a labelled positive subtracts r. An unchecked row is positive with odds
+        ``e^r pi / (1 - pi)``, and subtracts s of their logarithm.
+        """
+        own, open_, other = self._masses
+        inside, outside = own + share * open_, other + (1 - share) * open_
+        scale = np.append(self._slopes(point), 1.0)
+        ratio = np.append(scale[:-1], point[-1]) @ self._columns
+        total, chance, bend = softplus(ratio + np.log(inside / outside))
+        crowd, hidden, turn = softplus(ratio + np.log(max(share, 1e-300) / (1 - share)))
+        pull = self._weight * chance - self._unchecked * hidden - self._positive
+        curve = self._weight * bend - self._unchecked * turn
+        gradient = scale * (self._columns @ pull)
+        hessian = np.outer(scale, scale) * ((self._columns * curve) @ self._columns.T)
+        hessian[np.diag_indices(len(scale) - 1)] += gradient[:-1]
         off = point - self._middle
-        loss = weight @ (total - own) + 0.5 * self._precision @ off**2
         prior = self._precision * off
+        loss = self._weight @ total - self._unchecked @ crowd - self._positive @ ratio
+        loss += xlogy(self._masses.sum(), outside) - xlogy(open_, 1 - share) + 0.5 * prior @ off
+        loss -= xlogy(self._masses, self._masses).sum()
         return float(loss), gradient + prior, hessian + np.diag(self._precision)

@@ -138,11 +138,9 @@ def fit_kernel(
                 fitted = learn(model, factorise, data, matrix)
                 del matrix
             else:
-                regroup, trust = _regrouping(model, data), _trusting(model, data, matrix)
-                del matrix  # each round computes it again, because factorising overwrites it
-                every = np.arange(len(kept))
+                regroup, trust = _regrouping(model, data, matrix), _trusting(model, data, matrix)
                 found = fit_hidden(
-                    model, lambda w: factorise(data.matrix(every), w), data, regroup, trust
+                    model, lambda w: factorise(matrix.copy(), w), data, regroup, trust
                 )
                 fitted, partition = found.fitted, found.groups
     used = np.flatnonzero(np.any(fitted.subspace.coefficients, axis=1))
@@ -158,29 +156,35 @@ def fit_kernel(
 def _trusting(
     model: KernelPCSDA | KernelCSDA, data: TrainingRows, matrix: Array
 ) -> Callable[[Leave], Fitted]:
-    """Return a function that fits a kernel model which takes all labels as correct."""
+    """Return a function that fits a kernel model which takes all labels as correct.
+
+    `matrix` is the kernel matrix of all rows.
+    """
     plain, rows = trusting(model, data)
     plain.regularization_ = evident_ridge(plain, rows, matrix)
-    factorise, every = kernel_factory(plain, data.seed), np.arange(len(data.groups))
-    return lambda leave: learn(plain, factorise, rows, rows.matrix(every), leave)
+    factorise = kernel_factory(plain, data.seed)
+    return lambda leave: learn(plain, factorise, rows, matrix.copy(), leave)
 
 
-def _regrouping(model: KernelPCSDA | KernelCSDA, data: TrainingRows) -> Callable[[Mask], Ints]:
-    """Return a function that forms a kernel model's subclasses without the likely positives."""
+def _regrouping(
+    model: KernelPCSDA | KernelCSDA, data: TrainingRows, matrix: Array
+) -> Callable[[Mask], Ints]:
+    """Return a function that forms a kernel model's subclasses without the likely positives.
 
-    def again(held: Any, part: TrainingRows) -> Ints:
-        assert part.kernel is not None
-        return divide_features(held, part, training_matrix(part.kernel, part.X))
+    `matrix` is the kernel matrix of all rows.
+    """
+
+    def again(held: Any, kept: Ints) -> Ints:
+        return divide_features(held, data.take(kept), matrix, places=kept)
 
     def join(others: Ints, found: Ints) -> Ints:
         seen = np.flatnonzero(found > 0)
-        share = np.zeros((len(seen), int(found.max())))
-        share[np.arange(len(seen)), found[seen] - 1] = (
-            1.0 if data.weights is None else data.weights[seen]
-        )
+        share = np.zeros((len(found), int(found.max())))
+        share[seen, found[seen] - 1] = 1.0 if data.weights is None else data.weights[seen]
         share /= share.sum(axis=0)
-        lengths = np.einsum("ij,ij->j", share, data.matrix(seen) @ share)
-        closest: Ints = np.argmin(lengths - 2 * data.values(others, seen) @ share, axis=1)
+        similar = matrix @ share
+        lengths = np.einsum("ij,ij->j", share, similar)
+        closest: Ints = np.argmin(lengths - 2 * similar[others], axis=1)
         return closest
 
     return regrouping(model, data, again, join)
@@ -356,24 +360,26 @@ def divide_features(
     matrix: Array,
     labels: ArrayLike | None = None,
     inputs: Ints | None = None,
+    places: Ints | None = None,
 ) -> Ints:
     """Divide the rows into groups, and return the group of each row.
 
     `inputs` are the groups found in input space; by default, they are computed here. K-means in
     feature space starts from them, except with a precomputed kernel. Subclass `labels` are used if
-    they are given.
+    they are given. `places` holds the numbers of the rows in the kernel `matrix`, if it has others
+    too.
     """
     say(model, f"dividing {np.sum(~data.positive)} negatives into subclasses")
     groups = divide_inputs(model, data, labels) if inputs is None else inputs.copy()
     if labels is None and in_features(model):
         rows = np.flatnonzero(groups)
-        starts = [groups[rows] - 1]
+        starts, among = [groups[rows] - 1], rows if places is None else places[rows]
         if is_precomputed(model):
             count = settle_count(data.X[rows], model.n_subclasses, least=least_subclasses(model))
             rng = validation.random_source(data.seed)
-            starts = [kernel_start(matrix, rows, count, rng) for _ in range(KERNEL_RESTARTS)]
+            starts = [kernel_start(matrix, among, count, rng) for _ in range(KERNEL_RESTARTS)]
         weight = some(data.weights, rows)
-        found = [kernel_kmeans(matrix, rows, start, weight) for start in starts]
+        found = [kernel_kmeans(matrix, among, start, weight) for start in starts]
         best = min(found, key=lambda pair: pair[1])[0]
         groups[rows] = np.unique(best, return_inverse=True)[1] + 1
     return groups

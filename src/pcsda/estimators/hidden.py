@@ -65,6 +65,8 @@ def fit_hidden(
                 f"contamination={share!r} needs a ridge if X has more columns than rows; set "
                 "regularization='auto' or contamination=0"
             )
+        if isinstance(found, GramFactor) and weights is not data.weights:
+            return replace(found, spend=True)  # other weights serve for a single step
         return found
 
     say(model, f"looking for positives among {unchecked.sum()} unchecked negatives")
@@ -114,15 +116,15 @@ def _warn_of_unbounded(found: Contaminated, n_unchecked: int) -> None:
 def regrouping(
     model: Verifier,
     data: TrainingRows,
-    divide: Callable[[Any, TrainingRows], Ints],
+    divide: Callable[[Any, Ints], Ints],
     nearest: Callable[[Ints, Ints], Ints],
 ) -> Callable[[Mask], Ints]:
     """Return a function that takes a mask of rows to set apart and finds the subclasses again.
 
-    `divide` returns the groups of the kept rows. `nearest` takes the numbers of the rows set apart
-    and the groups, which are -1 for these rows, and returns the nearest subclass of each, counted
-    from 0. The number of subclasses stays the same. If there are too few distinct rows left for so
-    many subclasses, the groups stay unchanged.
+    `divide` takes an estimator and the numbers of the kept rows, and returns their groups.
+    `nearest` takes the numbers of the rows set apart and the groups, which are -1 for these rows,
+    and returns the nearest subclass of each, counted from 0. The number of subclasses stays the
+    same. If there are too few distinct rows left for so many subclasses, the groups stay unchanged.
     """
     groups, count = data.groups, int(data.groups.max())
     held = copy(model)
@@ -134,7 +136,7 @@ def regrouping(
         if not apart.any() or count_distinct(data.X, count, among) < count:
             return groups
         found = np.full(len(groups), -1, dtype=np.intp)
-        found[kept] = divide(held, data.take(kept))
+        found[kept] = divide(held, kept)
         others = np.flatnonzero(apart)
         found[others] = nearest(others, found) + 1
         return found

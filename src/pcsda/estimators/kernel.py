@@ -9,6 +9,7 @@ from typing import Any, Self
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
+from .. import validation
 from ..core.csda import KernelCSDAFactor
 from ..core.csda_solvers import TARGETS
 from ..core.linalg import Array, Floats, Ints
@@ -217,6 +218,8 @@ responsibilities_
         self : KernelPCSDA
         """
         held = 1.5 if by_cholesky(self) else 8.0  # explicit features need scatter matrices
+        if validation.is_contaminated(self):
+            held = 3.5  # the kernel matrix, the factor of most steps and that of one step
         data, labels = check_kernel_rows(
             self, X, y, sample_weight, subclass_labels, groups, unchecked
         )

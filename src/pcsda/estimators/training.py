@@ -185,7 +185,7 @@ def _regrouping(model: Verifier, data: TrainingRows) -> Callable[[Mask], Ints]:
         sizes = np.bincount(labels, weight).astype(np.float64)
         return nearest(data.X[others], group_means(data.X[seen], labels, sizes, weight))
 
-    return regrouping(model, data, lambda held, part: divide(held, part)[0], join)
+    return regrouping(model, data, lambda held, kept: divide(held, data.take(kept))[0], join)
 
 
 def held_out_scores(
