@@ -43,14 +43,15 @@ def test_a_row_of_another_version_differs(name, stored, capsys):
     assert "| few_shot | digits | PCSDA | 1 | 1 | 0.001 |" in capsys.readouterr().out
 
 
-def test_rows_of_other_methods_and_absent_data_are_left_out(stored, capsys):
+def test_other_methods_and_absent_data_are_left_out(stored, capsys, monkeypatch):
     row = few_shot_row()
-    stored(row | {"method": "logistic regression"})
-    assert current.main(["--studies", "few_shot"]) == 0
-    stored(row | {"dataset": "nothing"})
-    with pytest.raises(KeyError, match="nothing"):
-        current.main(["--studies", "few_shot"])
-    assert "| 0 |" not in capsys.readouterr().out
+    for change in ({"method": "logistic regression"}, {"dataset": "ISOLET"}):
+        monkeypatch.delenv("PCSDA_DATA", raising=False)
+        stored(row | change)
+        assert current.main(["--studies", "few_shot"]) == 1
+    found = capsys.readouterr()
+    assert "PCSDA |" not in found.out
+    assert "ISOLET is absent" in found.err
 
 
 def test_seconds_do_not_count_and_other_facts_do():
