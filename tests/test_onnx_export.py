@@ -44,6 +44,8 @@ from pcsda import (
     save,
 )
 from pcsda.core.calibration import Calibration
+from pcsda.core.density import Blend
+from pcsda.core.pair import Pair
 
 X, Y, GROUPS = labelled(sizes=[30, 25, 28, 20])
 NEW = labelled(sizes=[9, 8, 9, 8], seed=1)[0]
@@ -304,6 +306,26 @@ def test_a_bank_may_mix_tails_and_views(dtype, tmp_path):
             model.density_, model.calibration_ = model.density_.base, Calibration((0.3,))
     assert len(bank.models_) > 2
     assert_agrees(exported(bank, tmp_path, NEW, dtype), bank, NEW, dtype)
+
+
+@TYPES
+def test_a_bank_may_mix_plain_models_and_joined_ones(dtype, tmp_path):
+    """Labels with hidden positives have the axes and densities of two models each."""
+    rng = np.random.default_rng(0)
+    centres = 3 * rng.standard_normal((6, 4))
+    known, crowd = np.repeat([0, 1, 2], 12), np.repeat([0, 3, 4, 5], [12, 20, 20, 20])
+    rows, background = (
+        centres[kinds] + rng.standard_normal((len(kinds), 4)) for kinds in (known, crowd)
+    )
+    template = PCSDA(3, contamination="auto", random_state=0)
+    bank = VerifierBank(template).fit(rows, known, background=background)
+    kinds = [type(model.density_) for model in bank.models_.values()]
+    assert kinds[0] is Pair
+    assert Blend in kinds
+    new = centres[rng.integers(0, 6, 40)] + rng.standard_normal((40, 4))
+    alone = [model.log_likelihood_ratio(new) for model in bank.models_.values()]
+    np.testing.assert_allclose(bank.log_likelihood_ratio(new), np.transpose(alone), rtol=1e-7)
+    assert_agrees(exported(bank, tmp_path, new, dtype), bank, new, dtype)
 
 
 @pytest.mark.each_value
