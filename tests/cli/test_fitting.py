@@ -368,6 +368,7 @@ def test_an_interruption_leaves_no_file(command, monkeypatch, tmp_path):
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
 def test_an_end_from_outside_leaves_no_temporary_rows(command, monkeypatch, tmp_path, name):
     number = getattr(signal, name)
+    before = signal.signal(number, signal.SIG_DFL)  # nohup ignores SIGHUP
     seen = []
 
     def ended(*_, **__):
@@ -378,7 +379,7 @@ def test_an_end_from_outside_leaves_no_temporary_rows(command, monkeypatch, tmp_
     command(*WELD, "--block-rows", "60", code=128 + number)
     assert len(seen) == 1
     assert os.listdir(tmp_path) == []
-    assert signal.getsignal(number) == signal.SIG_DFL
+    assert signal.signal(number, before) == signal.SIG_DFL
 
 
 def test_a_failed_write_keeps_the_old_file(command, monkeypatch, tmp_path):
