@@ -480,7 +480,7 @@ def _fault_of_columns(X: Any, names: list[Any]) -> str | None:
         values = np.asarray(X[name])
         there = _present(values)
         if not there.all():
-            gaps.append(f"{name!r} ({number_of(np.sum(~there), 'row')})")
+            gaps.append(f"{name!r} ({number_of(int(np.sum(~there)), 'row')})")
         try:
             if values.dtype.kind in "mMc":
                 raise TypeError
