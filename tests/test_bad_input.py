@@ -250,6 +250,15 @@ def test_columns_that_are_not_numeric_are_named(estimator):
         clone(estimator).fit(many, y)
     with pytest.raises(ValueError, match=r"'c4' \(such as 'text'\) and 3 more; leave them out"):
         clone(estimator).fit(many, y)
+    vectors = pd.Series([np.ones(2)] * len(X))
+    for odd in (
+        vectors,
+        pd.Series([1j] * len(X)),
+        pd.Series([pd.NaT] * len(X)),
+        pd.Series([{}] * len(X)),
+    ):
+        with pytest.raises(ValueError, match=r"^X has a column that is not numeric: 'odd'"):
+            clone(estimator).fit(frame_of(X).assign(odd=odd), y)
     with pytest.raises(ValueError, match=r"unseen at fit time:\n- kind"):
         clone(estimator).fit(frame_of(X), y).predict(frame)
 

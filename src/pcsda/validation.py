@@ -478,15 +478,16 @@ def _fault_of_columns(X: Any, names: list[Any]) -> str | None:
     others, gaps = [], []
     for name in names if len({*map(repr, names)}) == len(names) else []:
         values = np.asarray(X[name])
-        there = ~np.array([is_missing(value) for value in values.tolist()], dtype=bool)
+        there = _present(values)
         if not there.all():
-            gaps.append(f"{name!r} ({number_of(np.sum(~there), 'row')})")
+            gaps.append(f"{name!r} ({number_of(int(np.sum(~there)), 'row')})")
         try:
-            if values.dtype.kind in "mM":
+            if values.dtype.kind in "mMc":
                 raise TypeError
             values[there].astype(np.float64)
         except (TypeError, ValueError):
-            others.append(f"{name!r} (such as {str(values[there][0])[:20]!r})")
+            first = [f" (such as {str(value)[:20]!r})" for value in values[there][:1]]
+            others.append(f"{name!r}{''.join(first)}")
     if others:
         what, them = ("columns that are", "them") if len(others) > 1 else ("a column that is", "it")
         return (
@@ -499,6 +500,14 @@ def _fault_of_columns(X: Any, names: list[Any]) -> str | None:
             "rows out, or fill them in, for instance with sklearn.impute.SimpleImputer"
         )
     return None
+
+
+def _present(values: NDArray[Any]) -> Mask:
+    """Return a mask of the values of a column that are not missing."""
+    if values.dtype.kind in "biufc":
+        return np.asarray(~np.isnan(values))
+    each = values.tolist()
+    return np.array([np.ndim(value) > 0 or not is_missing(value) for value in each], dtype=bool)
 
 
 def _some(texts: list[str], limit: int = 5) -> str:

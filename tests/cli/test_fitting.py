@@ -1,5 +1,8 @@
 """`pcsda fit` equals the library's fit: every option reaches the estimator and the file."""
 
+import os
+import signal
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -359,6 +362,24 @@ def test_an_interruption_leaves_no_file(command, monkeypatch, tmp_path):
     monkeypatch.setattr("os.fsync", stop)
     assert command(*WELD, code=130).err == "pcsda: interrupted\n"
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_an_end_from_outside_leaves_no_temporary_rows(command, monkeypatch, tmp_path, name):
+    number = getattr(signal, name)
+    before = signal.signal(number, signal.SIG_DFL)  # nohup ignores SIGHUP
+    seen = []
+
+    def ended(*_, **__):
+        seen.extend(path.name for path in tmp_path.glob(".pcsda-*"))
+        os.kill(os.getpid(), number)
+
+    monkeypatch.setattr("pcsda.cli.fitting.fit_blocks", ended)
+    command(*WELD, "--block-rows", "60", code=128 + number)
+    assert len(seen) == 1
+    assert os.listdir(tmp_path) == []
+    assert signal.signal(number, before) == signal.SIG_DFL
 
 
 def test_a_failed_write_keeps_the_old_file(command, monkeypatch, tmp_path):

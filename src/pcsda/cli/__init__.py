@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import warnings
 from argparse import Namespace
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 
 from ..progress import bars_everywhere
@@ -30,7 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     -------
     int
         0 for success, 1 if the data or the model is at fault, 2 for incompatible options, 130 if
-        interrupted. Unknown options raise SystemExit with code 2.
+        interrupted. Unknown options raise SystemExit with code 2, and the signal to terminate
+        raises it with code 143.
 
     Examples
     --------
@@ -41,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = build(version("pcsda")).parse_args(argv)
     said.clear()
     try:
-        with bars_everywhere(), warnings.catch_warnings():
+        with _tidy_if_ended(), bars_everywhere(), warnings.catch_warnings():
             warnings.simplefilter("default")
             # These warnings are for programmers, not for users of the command line.
             for category in (DeprecationWarning, FutureWarning, ResourceWarning):
@@ -71,6 +73,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(visible(f"pcsda: {text}"), file=sys.stderr)
         return 1
     return 0
+
+
+@contextmanager
+def _tidy_if_ended() -> Iterator[None]:
+    """Turn signals that end the process into SystemExit, so that temporary files are removed."""
+
+    def end(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    named = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    changed = []
+    with suppress(ValueError):  # not the main thread
+        for number in named:
+            if signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores SIGHUP
+                signal.signal(number, end)
+                changed.append(number)
+    try:
+        yield
+    finally:
+        for number in changed:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _run(arguments: Namespace) -> None:

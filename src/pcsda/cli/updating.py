@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import tables
+from ..core.warning import number_of
 from ..persistence import save
 from ..report.views import join_rows, take_rows
 from ..scoring import Scorer
@@ -50,7 +51,8 @@ def update(a: Namespace) -> None:
         show_json({"file": output, "added": added, **facts_of(output)})
         return
     print(visible(f"{output}: {sentence(facts_of(output))}"))
-    print(visible(f"Added: {tables.listed([f'{n} rows of {name}' for name, n in added.items()])}."))
+    rows = [f"{number_of(count, 'row')} of {name}" for name, count in added.items()]
+    print(visible(f"Added: {tables.listed(rows)}."))
 
 
 def _labelled(scorer: Scorer, a: Namespace) -> tuple[Any, NDArray[np.str_]]:
