@@ -1036,3 +1036,13 @@ def test_removing_rows_copies_none_until_all_are_needed():
     last = more.kept(more.labels == 2)
     assert_array_equal(last.X, np.concatenate([X[y == 2], X[:3] + 9]))
     assert last.places is None  # most rows are gone, so their memory is given back
+
+
+def test_a_refresh_gives_back_the_memory_of_removed_rows():
+    X, y = make_blobs(60, 4, centers=12, random_state=0)
+    of_clusters = VerifierBank(PCSDA(n_subclasses=3, random_state=0)).fit(X, y).remove(2)
+    bank = VerifierBank(PCSDA(random_state=0)).fit(X, y).remove(2)
+    assert len(bank._rows.held) == 60
+    for one in (of_clusters, bank.refresh()):  # clusters need the other rows in one array
+        assert len(one._rows.held) == 55
+        assert_array_equal(one._rows.X, X[y != 2])

@@ -193,6 +193,26 @@ def test_many_changes_of_a_kernel_bank_equal_factorising_again(steps):
     close(model.loo_scores_, other.loo_scores_, 1e-7)
 
 
+@CASES
+def test_stacked_labels_follow_changes(template, width):
+    """Scores after changes equal those of a copy that stacks all labels again."""
+    X, y = problem(width)
+    new = 0.5 + problem(width, seed=11)[0]
+    bank = VerifierBank(template).fit(X, y)
+    bank.log_likelihood_ratio(new)
+    for changes in (
+        [lambda: bank.enroll(new[:6], "cow")],
+        [lambda: bank.update(new[6:8], "ant"), lambda: bank.remove("bee")],
+        [lambda: bank.reject(new[8:9], "dog"), lambda: bank.enroll(new[9:12], "bat")],
+        [lambda: bank.remove("cow")],
+    ):
+        for change in changes:
+            change()
+        copy = pickle.loads(pickle.dumps(bank))
+        close(bank.log_likelihood_ratio(new), copy.log_likelihood_ratio(new), 1e-9)
+        assert bank._labels_.side.earlier is None  # given back
+
+
 def test_a_samples_statistics_follow_added_and_removed_rows():
     X, labels, _ = make_rows((60, 50, 40), 5, seed=0)
     X = X + 3.0

@@ -418,16 +418,25 @@ def mostly(groups: NDArray[np.int64], labels: NDArray[Any]) -> list[str]:
     A group is "8" if all its rows have that label, "mostly 8" if more than half have it, and
     otherwise "8 and 3 among others". Groups without rows are "empty".
     """
-    kinds, codes = np.unique(labels, return_inverse=True)
+    return mostly_of(groups, *np.unique(labels, return_inverse=True))
+
+
+def mostly_of(groups: NDArray[np.int64], kinds: NDArray[Any], codes: NDArray[np.intp]) -> list[str]:
+    """Do the same as :func:`mostly` if row i has the label ``kinds[codes[i]]``."""
     inside = groups > 0
-    pairs = np.stack([groups[inside], codes[inside]], axis=1)
-    pairs, counts = np.unique(pairs, axis=0, return_counts=True)
-    order = np.lexsort((pairs[:, 1], -counts, pairs[:, 0]))
-    pairs, counts = pairs[order], counts[order]
-    edges = np.searchsorted(pairs[:, 0], np.arange(1, int(groups.max(initial=0)) + 2))
+    found, counts = np.unique(groups[inside] * len(kinds) + codes[inside], return_counts=True)
+    group, code = np.divmod(found, len(kinds))
+    order = np.lexsort((code, -counts, group))
+    group, code, counts = group[order], code[order], counts[order]
+    edges = np.searchsorted(group, np.arange(1, int(groups.max(initial=0)) + 2))
+    return _words(edges.tolist(), kinds[code], counts)
+
+
+def _words(edges: list[int], labels: NDArray[Any], counts: NDArray[np.intp]) -> list[str]:
+    """Name groups after their labels, which are listed group by group, most frequent first."""
     found = []
-    for start, stop in pairwise(edges.tolist()):
-        names, sizes = kinds[pairs[start:stop, 1]], counts[start:stop]
+    for start, stop in pairwise(edges):
+        names, sizes = labels[start:stop], counts[start:stop]
         if len(names) < 2:
             found.append(str(names[0]) if len(names) else EMPTY)
         elif 2 * sizes[0] > sizes.sum():

@@ -29,6 +29,9 @@ SPANNED = 1e-6
 ROUNDING = 1e-10
 # After rows are left out, a direction smaller than this share of the largest one counts as lost.
 LOST = 1e-10
+# Blocks hardly change the axes if two matrices differ from the identity by less than this. The
+# iteration ends with a step from a gap below the second number, which leaves rounding errors.
+LITTLE, SETTLED = 0.5, 1e-8
 
 
 @dataclass(frozen=True)
@@ -138,6 +141,38 @@ def turns_of_blocks(own: Array, across: Array) -> Array:
     `own` holds the matrices C and `across` the matrices B. Both arrays and the result have shape
     (n, d, d).
     """
+    turns, found = _turned_little(own, across)
+    if not found.all():
+        turns[~found] = _turned(own[~found], across[~found])
+    return turns
+
+
+def _turned_little(own: Array, across: Array) -> tuple[Array, Mask]:
+    """Return the same as :func:`turns_of_blocks` for blocks that hardly change the axes.
+
+    Also return a mask of these blocks. With ``C = L L'``, T' is ``L^-T`` times the orthogonal
+    matrix next to ``M = L^-1 B``. Newton and Schulz's iteration finds it, and squares its distance
+    from orthogonality in each step. It takes a third of the time of the decompositions.
+    """
+    size = own.shape[1]
+    identity = np.eye(size)
+    near: Mask = np.square(own - identity).sum(axis=(1, 2)) < LITTLE**2
+    if not near.any():
+        return np.empty_like(own), near
+    inverse = np.linalg.inv(np.linalg.cholesky(np.where(near[:, None, None], own, identity)))
+    turns = inverse @ across
+    gap = np.ascontiguousarray(turns.swapaxes(1, 2)) @ turns - identity
+    near &= np.square(gap).sum(axis=(1, 2)) < LITTLE**2
+    turns[~near], gap[~near] = identity, 0.0
+    while True:
+        turns -= 0.5 * (turns @ gap)
+        if np.abs(gap).max() < SETTLED:
+            return np.ascontiguousarray(inverse.swapaxes(1, 2)) @ turns, near
+        gap = np.ascontiguousarray(turns.swapaxes(1, 2)) @ turns - identity
+
+
+def _turned(own: Array, across: Array) -> Array:
+    """Return the same as :func:`turns_of_blocks`, also if the axes lose directions."""
     values, vectors = np.linalg.eigh(own)
     kept: Mask = values > LOST * np.maximum(values[:, -1:], 1.0)
     roots = np.where(kept, 1 / np.sqrt(np.where(kept, values, 1.0)), 0.0)

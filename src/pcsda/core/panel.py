@@ -104,6 +104,22 @@ class Panel:
             panel._fill(label, density, clusters)
         return panel
 
+    def updated(
+        self, places: Ints, densities: Sequence[Mixture | Blend], kept: Sequence[Ints]
+    ) -> Panel:
+        """Return a panel whose label i is this panel's label ``places[i]``.
+
+        Labels with a negative place are new, and stacked from `densities` and `kept`.
+        """
+        found = self.take(np.maximum(places, 0))
+        fresh = np.flatnonzero(places < 0).tolist()
+        own = [densities[i] for i in fresh], [kept[i] for i in fresh]
+        new = Panel.of(*own, self.centres.shape[1:], self.n_views)
+        for name, array in vars(new).items():
+            if isinstance(array, np.ndarray):
+                getattr(found, name)[fresh] = array
+        return found
+
     def _fill(self, label: int, density: Mixture | Blend, clusters: Ints) -> None:
         base, d = density.base, len(density.base.positive)
         white = base.white[1]

@@ -274,5 +274,10 @@ def is_far(
 
     `variances` holds the variance of the positives along each axis.
     """
-    offset = (components.astype(np.float64, copy=False) * centre) ** 2
-    return bool(np.any(offset.sum(axis=1) > FAR[dtype] ** 2 * variances))
+    step = linalg.cache_rows(components.shape[1])
+    for start in range(0, len(components), step):  # without temporary copies of all axes
+        part = slice(start, start + step)
+        offset = (components[part].astype(np.float64, copy=False) * centre) ** 2
+        if np.any(offset.sum(axis=1) > FAR[dtype] ** 2 * variances[part]):
+            return True
+    return False

@@ -131,9 +131,8 @@ class WhiteFactor:
         X holds the old rows, followed by the new ones. The ridge and the origin stay the same.
         `values` is ignored, because only a kernel matrix needs kernel values.
         """
-        count = len(X) - len(self.X)
-        fresh = (X[-count:] - self.origin) @ self.back
-        return self._updated(X, np.vstack([self.rows, fresh]), fresh, 1.0)
+        fresh = (X[len(self.X) :] - self.origin) @ self.back
+        return self._updated(X, np.arange(len(self.rows)), fresh, 1.0)
 
     def without(self, kept: Mask, X: Floats) -> WhiteFactor:
         """Remove rows, by the inverse of the update in :meth:`appended`.
@@ -145,16 +144,24 @@ class WhiteFactor:
         SingularMatrixError
             If the removed rows account for nearly all of the scatter in some direction.
         """
-        return self._updated(X, self.rows[kept], self.rows[~kept], -1.0)
+        return self._updated(X, np.flatnonzero(kept), self.rows[~kept], -1.0)
 
-    def _updated(self, X: Floats, rows: Array, moved: Array, sign: float) -> WhiteFactor:
+    def _updated(self, X: Floats, kept: Ints, moved: Array, sign: float) -> WhiteFactor:
         """Whiten the rows again after rows were added or removed.
 
-        `rows` holds all rows after the change, and `moved` the added or removed rows. Both are
-        whitened as before the change. `sign` is 1 if rows were added, and -1 if they were removed.
+        `kept` lists the rows that stay. `moved` holds the added or removed rows, whitened as before
+        the change. `sign` is 1 if they were added, and -1 if they were removed.
         """
         back, axes, change = updated_back(self.back, moved, sign)
-        return replace(self, X=X, rows=rows + ((rows @ axes.T) * change) @ axes, back=back)
+        rows = np.empty((len(X), len(back)))
+        step = linalg.cache_rows(len(back))
+        for start in range(0, len(kept), step):  # each part stays in the cache
+            part = rows[start : min(start + step, len(kept))]
+            np.take(self.rows, kept[start : start + step], axis=0, out=part, mode="clip")
+            part += ((part @ axes.T) * change) @ axes
+        if sign > 0:
+            rows[len(kept) :] = moved + ((moved @ axes.T) * change) @ axes
+        return replace(self, X=X, rows=rows, back=back)
 
 
 def updated_back(back: Array, moved: Array, sign: float) -> tuple[Array, Array, Array]:

@@ -143,10 +143,10 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
     no earlier data from you. The first four refit only the affected label; `refresh` refits all
     labels and the common calibration. If labels share covariances, every change updates all labels:
     the sums behind the covariances are updated in closed form, and the next query solves for the
-    models. Banks with clusters update their factorisation, which costs ``D^2`` per row. Kernel
-    banks, and linear banks with more features than rows, factorise the rows again; a kernel bank
-    whose labels share covariances does so at the next query. So do all banks after unpickling,
-    because pickles do not contain the factorisation.
+    models. Banks with clusters update their factorisation, which costs ``D^2`` per row, or ``N^2``
+    with a kernel. Linear banks with more features than rows, and banks with an indefinite kernel,
+    factorise the rows again, and kernel banks whose labels share covariances do so at the next
+    query. So do all banks after unpickling, because pickles do not contain the factorisation.
 
     Examples
     --------
@@ -188,8 +188,9 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
                 state["_pooled"] = fitted.state()
             elif isinstance(fitted, KindredLabels):
                 state["_kindred"] = fitted.state()
-                same = fitted.support is None or fitted.support is rows.X
-                state["_support"] = None if same else fitted.support
+                support = fitted.support
+                same = support is None or np.array_equal(support, rows.X)
+                state["_support"] = None if same else support
             else:
                 state |= {"models_": list(fitted.models), "_door": dict(vars(fitted.door))}
         return state
@@ -574,7 +575,8 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
     def remove(self, label: object) -> Self:
         """Remove a label and its rows.
 
-        See the class notes for the effect on other labels.
+        See the class notes for the effect on other labels. Files and pickles no longer contain the
+        rows. Memory may, until :meth:`refresh`.
 
         Parameters
         ----------
@@ -613,6 +615,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         self : VerifierBank
         """
         check_is_fitted(self)
+        self._rows = self._rows.compact()
         chosen, now = getattr(self, "_n_chosen", len(self._rows.labels)), len(self._rows.labels)
         if not self._given and not chosen / 2 < now < 2 * chosen:
             forget(self, "ridge_", "kernel_", "unit_length_", "_gamma", "_kindred_")
@@ -664,7 +667,9 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         kindred = isinstance(self._labels_, KindredLabels)
         if kindred:
             own = replace(change.rows, clusters=alone(change.rows.labels))
-            change = replace(change, rows=own)
+        else:  # needs the rows in one array
+            own = change.rows.compact()
+        change = replace(change, rows=own)
         moved = len(change.classes) != len(self.classes_)
         try:
             self._labels_ = self._labels_.changed(change)

@@ -165,6 +165,12 @@ class BankRows:
         found = known_row(self.take(near), X)
         return None if found is None else (found[0], int(near[found[1]]))
 
+    def compact(self) -> BankRows:
+        """Return the rows without those that were removed."""
+        if self.places is None:
+            return self
+        return replace(self, held=self.X, places=None, room=self._copied)
+
     def over(self, X: Floats) -> BankRows:
         """Return the same rows with the values in X."""
         return replace(self, held=X, places=None, room=None)
@@ -181,9 +187,8 @@ class BankRows:
         ids = self.ids
         if ids is not None:
             ids = np.append(ids, np.arange(len(ids), len(ids) + len(X)).astype(str))
-        held, places, room = self.held, self.places, self.room
-        if "_copied" in vars(self):
-            held, places, room = self.X, None, self._copied
+        known = self.compact() if "_copied" in vars(self) else self
+        held, places, room = known.held, known.places, known.room
         if room is None or not room.fits(held, len(X)):
             room = Room(held, len(X), places)
             held, places = room.rows, None

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_consistent_length, column_or_1d
 
 from ..core.linalg import Array, Floats, Ints
-from ..partition import EMPTY, mostly
+from ..partition import EMPTY, mostly, mostly_of
 from ..unwrap import unwrap
 from ..validation import MatrixLike
 from .attribution import NEAREST, nearest_rows
@@ -51,8 +51,8 @@ def name_in_bank(model: BaseEstimator, owners: Ints, labels: list[Any]) -> None:
     # If labels share two covariances, the labels themselves are the subclasses.
     count = len(inside.subclass_counts_)
     if count <= max(MOST_NAMED, len(labels)):
-        names = np.array([*map(str, labels), "background"])
-        found = mostly(groups, names[owners])
+        kinds, codes = np.unique([*map(str, labels), "background"], return_inverse=True)
+        found = mostly_of(groups, kinds, codes[owners])
         found += [EMPTY] * (count - len(found))
         inside.subclass_names_ = [REMOVED if name == EMPTY else name for name in found]
 

@@ -151,7 +151,10 @@ class PooledLabels:
             models[touched] = LabelModel.of(solved, density, moved, prepared.space, rows.dtype)
             if old is None and solved.n_own == 1:
                 change.warn_of_one_row(missed_share(solved, density, pool, change.threshold))
-        side = replace(self.side, models=models, rows=support)
+        old_places = np.array([-1 if old is None else old for old in change.places])
+        if touched is not None:
+            old_places[touched] = -1
+        side = self.side.changed(models, old_places, support)
         return PooledLabels(self.settings, side, self.door, self.ridge, index, prepared)
 
     def _supported(self, rows: BankRows, kept: Mask | None) -> tuple[Ints, Floats | None]:

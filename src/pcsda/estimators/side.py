@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from ..core import linalg
 from ..core.calibration import Calibration
 from ..core.density import Blend, Mixture
 from ..core.linalg import Array, Floats, Ints
@@ -111,13 +112,21 @@ class Projection:
 
     @cached_property
     def _shift(self) -> Array:
-        shift: Array = self.origin + self.axes.astype(np.float64, copy=False) @ self.centre
+        shift, step = self.origin.copy(), linalg.cache_rows(self.axes.shape[1])
+        for start in range(0, len(self.axes), step):  # without temporary copies of all axes
+            part = slice(start, start + step)
+            shift[part] += self.axes[part].astype(np.float64, copy=False) @ self.centre
         return shift
 
     @cached_property
-    def _far(self) -> dict[np.dtype[np.floating], bool]:
-        kinds = np.dtype(np.float32), np.dtype(np.float64)
-        return {kind: is_far(self.axes, self.centre, self.variances, kind) for kind in kinds}
+    def _far(self) -> bool:
+        """Whether rows in single precision lose digits; see :func:`is_far`."""
+        return is_far(self.axes, self.centre, self.variances, np.dtype(np.float32))
+
+    @cached_property
+    def _very_far(self) -> bool:
+        """The same for rows in double precision."""
+        return is_far(self.axes, self.centre, self.variances, np.dtype(np.float64))
 
     def __call__(self, X: Floats) -> Floats:
         """Return the coordinates of rows, shape (n, q)."""
@@ -126,12 +135,24 @@ class Projection:
             values = self.kernel(X, self.rows[: self.axes.shape[1]])
             z: Floats = (values @ self.axes.T - self.origin).astype(X.dtype, copy=False)
             return z
-        if self._far[X.dtype]:
+        if self._very_far if X.dtype == np.float64 else self._far:
             return project_rows(X, self.axes, self.origin, self.centre, far=True)
         # As in `project_rows`, but the shift is computed only once.
         z = X @ self.axes.astype(X.dtype, copy=False).T
         z -= self._shift.astype(X.dtype, copy=False)
         return z
+
+
+@dataclass(frozen=True, eq=False)
+class Earlier:
+    """Stacked arrays before some labels changed, from which those of the others are taken.
+
+    ``places[i]`` is the position of label i in these arrays, or negative if its model is new.
+    """
+
+    panel: Panel
+    project: Projection
+    places: Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,6 +167,8 @@ class SideBySide:
     kernel : Kernel or None
     rows : array of shape (N, D) or None
         Training rows of a kernel bank.
+    earlier : Earlier or None
+        Arrays for the labels before the last changes.
     """
 
     models: list[LabelModel]
@@ -153,6 +176,20 @@ class SideBySide:
     n_clusters: int
     kernel: Kernel | None = None
     rows: Floats | None = None
+    earlier: Earlier | None = None
+
+    def changed(self, models: list[LabelModel], places: Ints, rows: Floats | None) -> SideBySide:
+        """Return the labels after a change.
+
+        ``places[i]`` is the previous position of label i, or negative if its model is new.
+        """
+        earlier = self.earlier
+        if "_project" in vars(self):
+            earlier = Earlier(self.panel, self._project, places)
+        elif earlier is not None:
+            moved = np.where(places < 0, -1, earlier.places[places])
+            earlier = replace(earlier, places=moved)
+        return replace(self, models=models, rows=rows, earlier=earlier)
 
     @property
     def width(self) -> int:
@@ -163,8 +200,18 @@ class SideBySide:
     def panel(self) -> Panel:
         """The densities of all labels, stacked in arrays."""
         densities = [model.density for model in self.models]
-        kept = [model.kept for model in self.models]
-        return Panel.of(densities, kept, (self.n_clusters, self.width), self.pool.n_views)
+        kept, shape = [model.kept for model in self.models], (self.n_clusters, self.width)
+        if (earlier := self._usable) is not None:
+            return earlier.panel.updated(earlier.places, densities, kept)
+        return Panel.of(densities, kept, shape, self.pool.n_views)
+
+    @cached_property
+    def _usable(self) -> Earlier | None:
+        """The arrays before the last changes, if they have room for the labels' axes."""
+        earlier = self.earlier
+        if earlier is None or earlier.panel.centres.shape[2] != self.width:
+            return None
+        return earlier
 
     @cached_property
     def _project(self) -> Projection:
@@ -172,23 +219,39 @@ class SideBySide:
 
         The axes are rotated as in the panel and padded with zeros.
         """
-        models, turn, precision = self.models, self.panel.turn, self.panel.precision
-        centre = np.zeros(0)
-        if self.kernel is None:
-            centre = np.mean([model.mean for model in models], axis=0)
-        size = max(model.axes.shape[1] for model in models)
-        axes = np.zeros((len(models), self.width, size), dtype=models[0].axes.dtype)
-        origins = np.zeros((len(models), self.width))
-        for place, model in enumerate(models):
-            d, own = model.axes.shape
-            axes[place, :, :own] = turn[place, :, :d] @ model.axes
+        panel, (axes, origins, centre, fresh) = self.panel, self._stacks()
+        for place in fresh:
+            model, (d, own) = self.models[place], self.models[place].axes.shape
+            turn = panel.turn[place, :, :d]
+            axes[place, :, :own] = turn @ model.axes
             origin = model.origin
             if self.kernel is None:
                 origin = model.axes.astype(np.float64) @ (model.mean - centre)
-            origins[place] = turn[place, :, :d] @ origin
+            origins[place] = turn @ origin
+        vars(self).update(earlier=None, _usable=None)  # large, and no longer needed
+        precision = panel.precision
         spread = np.where(precision > 0, 1 / np.maximum(precision, 1e-300), np.inf).ravel()
-        flat = axes.reshape(-1, size), centre, origins.ravel(), spread
+        flat = axes.reshape(-1, axes.shape[2]), centre, origins.ravel(), spread
         return Projection(*flat, self.kernel, self.rows)
+
+    def _stacks(self) -> tuple[Floats, Array, Array, list[int]]:
+        """Return axes (L, d, D) and their origins (L, d), the centre, and the labels to fill in."""
+        models, earlier = self.models, self._usable
+        shape = len(models), self.width, max(model.axes.shape[1] for model in models)
+        if earlier is None:
+            centre = np.zeros(0)
+            if self.kernel is None:
+                centre = np.mean([model.mean for model in models], axis=0)
+            axes: Floats = np.zeros(shape, dtype=models[0].axes.dtype)
+            return axes, np.zeros(shape[:2]), centre, list(range(len(models)))
+        project, known = earlier.project, np.maximum(earlier.places, 0)
+        old, size = earlier.panel.turn.shape[:2], project.axes.shape[1]
+        axes, origins = project.axes.reshape(*old, size)[known], project.origin.reshape(old)[known]
+        if size < shape[2]:
+            axes = np.pad(axes, ((0, 0), (0, 0), (0, shape[2] - size)))
+        fresh = np.flatnonzero(earlier.places < 0)
+        axes[fresh], origins[fresh] = 0, 0
+        return axes, origins, project.centre, fresh.tolist()
 
     def scores(self, X: Floats) -> Array:
         """Return log-likelihood ratios for all labels, shape (n, L)."""
