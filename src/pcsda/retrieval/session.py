@@ -90,8 +90,8 @@ class SearchSession:
     Negatives are the "no" answers and 300 random rows from the gallery, which have a fifth of the
     weight because they are unchecked. Rows that were chosen by rank are not a random sample, so
     the ratios are calibrated on left-out examples and random rows, and thresholds are chosen on the
-    whole gallery. With few examples, the ranking
-    blends the verifier with the cosine similarity to the examples.
+    whole gallery. With few examples, the ranking blends the verifier with the cosine similarity to
+    the examples. Once many answers are "no", the best rows are reordered by their nearest answers.
 
     Examples
     --------
