@@ -22,7 +22,17 @@ from .audits import audited_remaining, draw_audit, unfinished_audit
 from .book import NO_EXAMPLE, LabelBook
 from .estimates import RESTS_ON, Remaining, Stop, audit_offer, count_by_model
 from .gallery import Clusters, Gallery
-from .learning import ALONE, WEAK_ROWS, Answers, Learned, learn, least_squares, order_of, similarity
+from .learning import (
+    ALONE,
+    WEAK_ROWS,
+    Answers,
+    Learned,
+    by_neighbours,
+    learn,
+    least_squares,
+    order_of,
+    similarity,
+)
 from .operating import choose_on_gallery
 from .store import Entry, Store, StoreError
 from .strategies import STRATEGIES, diverse, likely, mixed, uncertain
@@ -80,8 +90,8 @@ class SearchSession:
     Negatives are the "no" answers and 300 random rows from the gallery, which have a fifth of the
     weight because they are unchecked. Rows that were chosen by rank are not a random sample, so
     the ratios are calibrated on left-out examples and random rows, and thresholds are chosen on the
-    whole gallery. With few examples, the ranking
-    blends the verifier with the cosine similarity to the examples.
+    whole gallery. With few examples, the ranking blends the verifier with the cosine similarity to
+    the examples. Once many answers are "no", the best rows are reordered by their nearest answers.
 
     Examples
     --------
@@ -245,6 +255,8 @@ class SearchSession:
             if len(yes) and self._clusters.of_words:
                 linear = least_squares(self.gallery, answers)
             self._scores = order_of(self._learned, similar, linear, len(yes))
+            if self._learned is not None and linear is None:
+                self._scores = by_neighbours(self.gallery, self._learned, self._scores)
             self._learned_at = state
 
     def _try_to_learn(self, answers: Answers) -> None:
