@@ -133,7 +133,8 @@ class _Problem:
         hessian.flat[: -1 : size + 1] += 1 / slopes**2
         turn, lean = self.turn, float(self.turn @ point)
         prior = rate @ slopes - np.log(slopes).sum() + lean**2 / 2
-        return float(self.weight @ loss + prior), gradient + lean * turn, hessian + turn[:, None] * turn
+        fit = self.weight @ loss
+        return float(fit + prior), gradient + lean * turn, hessian + turn[:, None] * turn
 
 
 def _newton(problem: _Problem, near: Array | None = None, max_iter: int = 100) -> Array:
