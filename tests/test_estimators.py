@@ -19,6 +19,7 @@ from pcsda import CSDA, PCSDA, KernelCSDA, KernelPCSDA
 from pcsda.core.calibration import Calibration
 from pcsda.datasets import make_class_specific
 from pcsda.metrics import cllr
+from pcsda.validation import takes_plain
 
 SIZES = [30, 25, 40, 20]
 PLAIN = {"covariance": "resubstitution", "calibrate": False}
@@ -1810,3 +1811,28 @@ def test_the_fast_scorer_accepts_single_precision_and_kernel_values():
 def test_the_fast_scorer_needs_a_fitted_model():
     with pytest.raises(NotFittedError, match="is not fitted yet"):
         PCSDA().fast_scorer()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("labels", [np.array([0, 1]), np.array([True, False])])
+def test_plain_arrays_are_checked_as_by_scikit_learn(dtype, labels):
+    X = np.random.default_rng(0).standard_normal((40, 3)).astype(dtype)
+    y = labels[np.arange(40) % 2]
+    pd = pytest.importorskip("pandas")
+    table = pd.DataFrame(X, columns=list("abc"))
+    model = PCSDA(random_state=0).fit(table, y)
+    expected = model.log_likelihood_ratio(table)
+    model.fit(X, y)
+    assert not hasattr(model, "feature_names_in_")
+    assert model.n_features_in_ == 3
+    close = 1e-4 if dtype == np.float32 else 1e-9  # a table has its numbers in another order
+    assert_allclose(model.log_likelihood_ratio(X), expected, rtol=close, atol=close)
+    # The sum of these numbers overflows, but they are finite.
+    assert takes_plain(model, np.full_like(X, np.finfo(dtype).max / 4), y, finite=False)
+    assert not takes_plain(model, np.full_like(X, np.finfo(dtype).max / 4), y)
+    for wrong in (np.nan, np.inf, -np.inf):
+        X[3, 1] = wrong
+        with pytest.raises(ValueError, match=r"NaN|infinity"):
+            model.fit(X, y)
+    for bad_X, bad_y in ((X[0], y), (X[:0], y[:0]), (X[:, :0], y), (X, y[1:]), (X, y[:, None])):
+        assert not takes_plain(model, bad_X, bad_y, finite=False)

@@ -25,6 +25,7 @@ from . import intelex
 from .data import make_verification
 from .measure import Bound, Contestant, Job
 from .setup import Setup, factor_and_leverages, gram_and_cholesky, kernel_and_leverages
+from .startup import with_bytecode
 
 LIMIT, LOGISTIC, MACHINES = "X'X + Cholesky", "LogisticRegression", "GridSearchCV(SVC), 12 settings"
 LEAVING = "bare BLAS and LAPACK"
@@ -187,8 +188,9 @@ def command_line(setup: Setup) -> Iterator[Job]:
 
 def process_seconds(now: Callable[[], float], *arguments: str) -> float:
     """Return the seconds from start to end of a Python process, by the given clock."""
+    command, env = [sys.executable, *arguments], with_bytecode()
     start = now()
-    subprocess.run([sys.executable, *arguments], stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True, env=env)
     return now() - start
 
 

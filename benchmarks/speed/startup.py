@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -62,4 +63,13 @@ def import_seconds(now: str, *names: str) -> float:
 def in_fresh_process(code: str, *arguments: str) -> str:
     """Return what a Python program prints."""
     command = [sys.executable, "-c", code, *arguments]
-    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    env = with_bytecode()
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=env).stdout
+
+
+def with_bytecode() -> dict[str, str]:
+    """Return the environment for processes that keep compiled modules, as installed packages do.
+
+    Otherwise, only our modules would be compiled again in each process.
+    """
+    return {name: of for name, of in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}

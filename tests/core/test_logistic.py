@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from pcsda.core import logistic
-from pcsda.core.logistic import OFFSET_SPREAD, fit_logistic
+from pcsda.core.logistic import OFFSET_SPREAD, fit_logistic, softplus
 
 
 def make_scores(m, n=150, seed=0, distance=1.5):
@@ -173,3 +173,11 @@ def test_nearly_equal_scores_act_like_equal_scores(spread):
     slopes, offset = fit_logistic(scores, positive)
     expected, level = fit_logistic(scores * [[1.0], [0.0]], positive)
     assert_allclose([*slopes, offset], [*expected, level], rtol=1e-9)
+
+
+def test_softplus_and_its_derivatives_hold_far_from_zero():
+    values = np.array([-1e3, -40.0, -1.0, 0.0, 2.0, 40.0, 1e3])
+    total, rise, bend = softplus(values)
+    assert_allclose(total, np.logaddexp(0, values), rtol=1e-14, atol=1e-16)
+    assert_allclose(rise, expit(values), rtol=1e-14)
+    assert_allclose(bend, expit(values) * expit(-values), rtol=1e-14)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.optimize import minimize
+from scipy.special import log_softmax
 
-from pcsda.core.shares import Scores, fit_shares, hidden_probability
+from pcsda.core.shares import SHARES, SLOPE_SPREAD, Scores, fit_shares, hidden_probability
 
 
 def make_scores(share, n_positive, seed, *, checked=0, gap=3.0):
@@ -74,6 +76,28 @@ def test_weights_count_as_repetitions():
     found, expected = fit_shares(heavy), fit_shares(repeated)
     assert_allclose(found.share, expected.share, atol=1e-4)
     assert_allclose(found.interval, expected.interval, atol=1e-3)
+
+
+@pytest.mark.parametrize("checked", [0, 40])
+def test_the_losses_are_those_of_the_odds_as_documented(checked):
+    scores, rng = make_scores(0.1, 10, 1, checked=checked, gap=2.0), np.random.default_rng(1)
+    views = scores.views + rng.standard_normal((2, len(scores.positive)))
+    weight = rng.uniform(0.5, 2.0, views.shape[1])
+    scores = Scores(views, scores.positive, scores.unchecked, weight, 0.5, 2.0)
+    kinds = np.array([scores.positive, scores.unchecked, ~(scores.positive | scores.unchecked)])
+    masses = np.maximum(kinds @ weight, 1e-300)
+
+    def loss(point, share):
+        ratio = np.exp(point[:2]) / 2 @ views + point[2]
+        odds = np.array([np.exp(ratio), 1 - share + share * np.exp(ratio), np.ones_like(ratio)])
+        likely = np.where(kinds, log_softmax(np.log(odds) + np.log(masses)[:, None], axis=0), 0.0)
+        prior = np.sum((point[:2] - np.log(0.5)) ** 2) / SLOPE_SPREAD**2 + (point[2] / 2.0) ** 2
+        return prior / 2 - likely.sum(axis=0) @ weight
+
+    found = fit_shares(scores).losses
+    for place in (0, 8, 20):
+        direct = minimize(loss, np.zeros(3), args=(SHARES[place],), tol=1e-9)
+        assert_allclose(found[place], direct.fun, rtol=1e-7)
 
 
 def test_hidden_positive_probabilities_follow_from_odds():

@@ -63,11 +63,15 @@ def fit_logistic(
 
 def softplus(values: Array) -> tuple[Array, Array, Array]:
     """Return ``ln(1 + e^x)`` of each value x, with its first and second derivative."""
-    small = np.exp(-np.abs(values))
+    small = np.abs(values)
+    np.exp(np.negative(small, out=small), out=small)
     share = 1 / (1 + small)
-    rest = small * share
-    # log1p and logaddexp would take several times as long.
-    return np.maximum(values, 0) - np.log(share), np.where(values > 0, share, rest), share * rest
+    total = np.maximum(values, 0)
+    total -= np.log(share)  # log1p and logaddexp would take several times as long
+    small *= share
+    rise = np.where(values > 0, share, small)
+    small *= share
+    return total, rise, small
 
 
 @dataclass(frozen=True)
@@ -120,14 +124,16 @@ class _Problem:
             return np.inf, np.zeros(size), np.eye(size)
         wrong = point @ self.columns
         wrong += self.prior_odds * self.sign
-        losses, errors, curves = softplus(wrong)
-        fit, error, curve = self.weight @ losses, self.weight * errors, self.weight * curves
+        loss, error, curve = softplus(wrong)
+        error *= self.weight
+        curve *= self.weight
         hessian, gradient = (self.columns * curve) @ self.columns.T, self.columns @ error
         rate = len(slopes) / self.scale
         gradient[:-1] += rate - 1 / slopes
         hessian.flat[: -1 : size + 1] += 1 / slopes**2
         turn, lean = self.turn, float(self.turn @ point)
         prior = rate @ slopes - np.log(slopes).sum() + lean**2 / 2
+        fit = self.weight @ loss
         return float(fit + prior), gradient + lean * turn, hessian + turn[:, None] * turn
 
 

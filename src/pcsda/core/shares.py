@@ -187,21 +187,22 @@ class _Profile:
         The loss is not convex, so the steps use the absolute eigenvalues of the Hessian. Returns
         the smallest loss and its point.
         """
-        loss, gradient, hessian = self._loss(point, share)
+        mixed = _Mixed.of(share, self._masses)
+        loss, gradient, hessian = self._loss(point, mixed)
         for _ in range(100):
             values, vectors = np.linalg.eigh(hessian)
             step = vectors @ ((vectors.T @ gradient) / np.maximum(np.abs(values), 1e-3))
             gain, size = float(gradient @ step), 1.0
             if gain < 1e-10 * max(1.0, abs(loss)):
                 break
-            while (found := self._loss(point - size * step, share))[0] > loss - 1e-4 * size * gain:
+            while (found := self._loss(point - size * step, mixed))[0] > loss - 1e-4 * size * gain:
                 size /= 2
                 if size < 1e-8:
                     return loss, point
             point, (loss, gradient, hessian) = point - size * step, found
         return loss, point
 
-    def _loss(self, point: Array, share: float) -> tuple[float, Array, Array]:
+    def _loss(self, point: Array, mixed: _Mixed) -> tuple[float, Array, Array]:
         """Return the loss at a point for a given share, with its gradient and Hessian.
 
         In the notation of :func:`fit_shares`, and without the prior, the loss is a difference of
@@ -210,20 +211,48 @@ class _Profile:
         these odds, and a labelled positive subtracts r. An unchecked row is positive with odds
         ``e^r pi / (1 - pi)``, and subtracts s of their logarithm.
         """
-        own, open_, other = self._masses
-        inside, outside = own + share * open_, other + (1 - share) * open_
-        scale = np.append(self._slopes(point), 1.0)
-        ratio = np.append(scale[:-1], point[-1]) @ self._columns
-        total, chance, bend = softplus(ratio + np.log(inside / outside))
-        crowd, hidden, turn = softplus(ratio + np.log(max(share, 1e-300) / (1 - share)))
+        slopes, columns = self._slopes(point), self._columns
+        ratio = slopes @ columns[:-1]
+        ratio += point[-1]
+        total, chance, bend = softplus(ratio + mixed.all_rows)
+        crowd, hidden, turn = softplus(ratio + mixed.unchecked)
+        loss = self._weight @ total - self._unchecked @ crowd - self._positive @ ratio
         pull = self._weight * chance - self._unchecked * hidden - self._positive
         curve = self._weight * bend - self._unchecked * turn
-        gradient = scale * (self._columns @ pull)
-        hessian = np.outer(scale, scale) * ((self._columns * curve) @ self._columns.T)
-        hessian[np.diag_indices(len(scale) - 1)] += gradient[:-1]
+        gradient, hessian = columns @ pull, (columns * curve) @ columns.T
+        gradient[:-1] *= slopes  # a point holds the logarithms of the slopes
+        hessian[:-1] *= slopes[:, None]
+        hessian[:, :-1] *= slopes
         off = point - self._middle
         prior = self._precision * off
-        loss = self._weight @ total - self._unchecked @ crowd - self._positive @ ratio
-        loss += xlogy(self._masses.sum(), outside) - xlogy(open_, 1 - share) + 0.5 * prior @ off
-        loss -= xlogy(self._masses, self._masses).sum()
-        return float(loss), gradient + prior, hessian + np.diag(self._precision)
+        change = self._precision.copy()
+        change[:-1] += gradient[:-1]
+        hessian.flat[:: len(point) + 1] += change
+        return float(loss + mixed.constant + 0.5 * prior @ off), gradient + prior, hessian
+
+
+@dataclass(frozen=True)
+class _Mixed:
+    """What a share of hidden positives adds to the loss.
+
+    Attributes
+    ----------
+    all_rows, unchecked : float
+        Log odds that a row, or an unchecked row, of log-likelihood ratio 0 is positive.
+    constant : float
+        The part of the loss that depends on no score.
+    """
+
+    all_rows: float
+    unchecked: float
+    constant: float
+
+    @classmethod
+    def of(cls, share: float, masses: Array) -> _Mixed:
+        """Mix with a share; `masses` holds ``N_p``, ``N_u`` and ``N_c``."""
+        own, open_, other = masses
+        inside, outside = own + share * open_, other + (1 - share) * open_
+        constant = masses.sum() * np.log(outside) - open_ * np.log1p(-share)
+        constant -= xlogy(masses, masses).sum()
+        hidden = np.log(max(share, 1e-300) / (1 - share))
+        return cls(float(np.log(inside / outside)), float(hidden), float(constant))

@@ -71,10 +71,13 @@ def check_rows(
     With ``finite=False``, there is no check for NaN and infinity.
     """
     validation.refuse_dask(X, y)
+    y = validation.plain_labels(y)
+    if reset and validation.takes_plain(model, X, y, finite):
+        return X, y
     return validated(
         model,
         X,
-        validation.plain_labels(y),
+        y,
         reset=reset,
         accept_sparse=["csr", "csc"],
         dtype=[np.float64, np.float32],
