@@ -82,11 +82,11 @@ def require_regular(covariance: Array, which: str) -> None:
     The check does not depend on the units of the axes.
     """
     try:
-        if not np.all(covariance.diagonal() > 0):
+        variances = covariance.diagonal()
+        if not (variances > 0).all():
             raise SingularMatrixError("an axis has no variance")
-        scale = np.sqrt(covariance.diagonal())
-        pivots = linalg.cholesky(covariance / np.outer(scale, scale)).diagonal() ** 2
-        if np.any(pivots <= COVARIANCE_TOLERANCE * len(covariance)):
+        pivots = linalg.cholesky(covariance).diagonal() ** 2 / variances
+        if (pivots <= COVARIANCE_TOLERANCE * len(covariance)).any():
             raise SingularMatrixError("the covariance is singular to working precision")
     except SingularMatrixError as error:
         raise SingularMatrixError(

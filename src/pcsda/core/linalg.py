@@ -186,7 +186,9 @@ def cholesky(matrix: Array, ridge: float = 0.0) -> Array:
         If a pivot is no larger than rounding error, so that the factor would be meaningless.
     """
     shifted = np.array(matrix, dtype=np.float64, order="C")
-    with one_thread(TINY < len(matrix) <= SMALL):
+    if len(matrix) <= TINY:
+        return cholesky_in_place(shifted, ridge)
+    with one_thread(len(matrix) <= SMALL):
         return cholesky_in_place(shifted, ridge)
 
 
@@ -195,15 +197,17 @@ def cholesky_in_place(matrix: Array, ridge: float) -> Array:
 
     Raises SingularMatrixError as :func:`cholesky` does.
     """
-    matrix.flat[:: len(matrix) + 1] += ridge
-    diagonal = matrix.diagonal().copy()
+    if ridge:
+        matrix.flat[:: len(matrix) + 1] += ridge
+    least = PIVOT_TOLERANCE * len(matrix) * matrix.diagonal()
     # The transpose of a symmetric matrix is the same matrix in LAPACK's memory order. NumPy would
     # copy the matrix twice, which takes as long as the factorisation.
     factor: Array
     factor, failed = dpotrf(matrix.T, lower=1, overwrite_a=1)
     if failed:
         raise SingularMatrixError("the matrix is not positive definite")
-    if np.any(factor.diagonal() ** 2 <= PIVOT_TOLERANCE * len(matrix) * diagonal):
+    pivots = factor.diagonal()
+    if (pivots * pivots <= least).any():
         raise SingularMatrixError("the matrix is singular to working precision")
     return factor
 
