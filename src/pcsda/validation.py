@@ -379,11 +379,6 @@ def check_unchecked(unchecked: ArrayLike | None, positive: Mask) -> Mask | None:
             f"unchecked marks {np.sum(mask & positive)} positive rows; only negatives may be "
             "unchecked, so set those entries to False"
         )
-    if not mask.any():
-        raise ValueError(
-            "unchecked marks no row, so no positive can be hidden; leave it out to mark all "
-            "negatives, or set contamination=0"
-        )
     return mask
 
 
@@ -419,6 +414,11 @@ def _check_contamination(model: BaseEstimator) -> None:
                 f"contamination={share!r} is estimated from left-out scores, but there are none "
                 f"with {name}={getattr(model, name)!r}; set {name}={wanted!r} or contamination=0"
             )
+    if isinstance(model.subclasses, str) and model.subclasses == "samples":
+        raise ValueError(
+            f"contamination={share!r} is estimated from left-out scores, but there are none of "
+            "negatives alone in their subclasses; set subclasses='kmeans' or contamination=0"
+        )
     if model.solver == "lsqr":
         raise ValueError(
             f"contamination={share!r} needs a factorisation, which solver='lsqr' avoids; "
