@@ -486,7 +486,8 @@ def _fault_of_columns(X: Any, names: list[Any]) -> str | None:
                 raise TypeError
             values[there].astype(np.float64)
         except (TypeError, ValueError):
-            first = [f" (such as {str(value)[:20]!r})" for value in values[there][:1]]
+            odd = [value for value in values[there] if not _is_number(value)]
+            first = [f" (such as {str(value)[:20]!r})" for value in odd[:1]]
             others.append(f"{name!r}{''.join(first)}")
     if others:
         what, them = ("columns that are", "them") if len(others) > 1 else ("a column that is", "it")
@@ -500,6 +501,17 @@ def _fault_of_columns(X: Any, names: list[Any]) -> str | None:
             "rows out, or fill them in, for instance with sklearn.impute.SimpleImputer"
         )
     return None
+
+
+def _is_number(value: Any) -> bool:
+    """Return whether a value of a column is a real number, or text for one."""
+    if np.ndim(value) > 0 or isinstance(value, np.datetime64 | np.timedelta64 | complex):
+        return False
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _present(values: NDArray[Any]) -> Mask:
