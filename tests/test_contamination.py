@@ -505,6 +505,16 @@ def test_subclasses_of_one_row_each_are_refused(kind, n_positive):
         kind(contamination=0.1).fit(X, y, subclass_labels=people, groups=people)
 
 
+def test_a_contaminated_kernel_fit_forms_no_explicit_features(monkeypatch):
+    """They would take twice the memory that the fit checks for."""
+    X, y, *_, test, _ = make_contaminated()
+    model = KernelPCSDA(contamination=0.1, random_state=0)
+    expected = model.fit(X, y).log_likelihood_ratio(test)
+    monkeypatch.delattr("pcsda.estimators.dual.features_of")
+    found = model.set_params(solver="eigen").fit(X, y).log_likelihood_ratio(test)
+    assert_allclose(found, expected, rtol=1e-7, atol=1e-7)
+
+
 def test_a_sample_without_unchecked_rows_takes_the_given_share():
     X, y, *_ = make_contaminated(n_positive=1)
     unchecked = np.arange(len(X)) == len(X) - 1
