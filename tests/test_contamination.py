@@ -19,6 +19,7 @@ from sklearn.preprocessing import StandardScaler
 import pcsda
 from pcsda import PCSDA, PCSDACV, KernelPCSDA, VerifierBank, fit_blocks
 from pcsda.core.linalg import TooFewRowsError
+from pcsda.core.shares import fit_shares
 from pcsda.core.spread import auto_regularization
 from pcsda.estimators.ratios import quick_scores_of
 from pcsda.metrics import cllr
@@ -513,6 +514,21 @@ def test_a_contaminated_kernel_fit_forms_no_explicit_features(monkeypatch):
     monkeypatch.delattr("pcsda.estimators.dual.features_of")
     found = model.set_params(solver="eigen").fit(X, y).log_likelihood_ratio(test)
     assert_allclose(found, expected, rtol=1e-7, atol=1e-7)
+
+
+def test_rows_that_cannot_be_left_out_do_not_calibrate(monkeypatch):
+    """Without the only row that varies in a column, a fit without a ridge is singular."""
+    X, y, *_ = make_contaminated()
+    X = np.column_stack([X, np.arange(len(X)) == 3])
+    used = []
+
+    def spy(scores, share=None):
+        used.append(len(scores.weight))
+        return fit_shares(scores, share)
+
+    monkeypatch.setattr("pcsda.core.contamination.fit_shares", spy)
+    PCSDA(contamination=0.05, regularization=0, random_state=0).fit(X, y)
+    assert used[-1] == len(X) - 1
 
 
 def test_a_sample_without_unchecked_rows_takes_the_given_share():

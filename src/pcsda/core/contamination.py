@@ -168,7 +168,7 @@ def _recalibrated(problem: Problem, fitted: Fitted, share: float) -> Fitted:
     assert left is not None
     rows = np.arange(len(problem.positive)) if left.rows is None else left.rows
     mass = replace(left, weights=problem.weight[rows]).mass
-    seen = np.isfinite(ratio)
+    seen = left.scored & np.isfinite(ratio)
     kinds = problem.positive[rows[seen]], problem.unchecked[rows[seen]]
     few = np.sum(problem.positive) < ENOUGH
     scores = Scores(
