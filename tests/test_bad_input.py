@@ -245,6 +245,9 @@ def test_columns_that_are_not_numeric_are_named(estimator):
     )
     with refused(words):
         clone(estimator).fit(frame, y)
+    mixed = frame_of(X).assign(kind=["1.5", 2, None, "x", "y"] + [0] * (len(X) - 5))
+    with refused(words):
+        clone(estimator).fit(mixed, y)
     many = frame_of(X).assign(**{f"c{i}": "text" for i in range(7)}, day=pd.Timestamp("2020-02-03"))
     with refused("X has columns that are not numeric: 'c0' (such as 'text'), 'c1'", begins=True):
         clone(estimator).fit(many, y)

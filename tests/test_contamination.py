@@ -18,6 +18,8 @@ from sklearn.preprocessing import StandardScaler
 
 import pcsda
 from pcsda import PCSDA, PCSDACV, KernelPCSDA, VerifierBank, fit_blocks
+from pcsda.core.linalg import TooFewRowsError
+from pcsda.core.shares import fit_shares
 from pcsda.core.spread import auto_regularization
 from pcsda.estimators.ratios import quick_scores_of
 from pcsda.metrics import cllr
@@ -60,8 +62,10 @@ def found_in(kind):
 def test_zero_contamination_changes_nothing(kind):
     X, y, _, test, _ = make_contaminated()
     plain = kind(random_state=0).fit(X, y)
-    trusting = kind(random_state=0, contamination=0).fit(X, y, unchecked=~y)
+    trusting = kind(random_state=0, contamination=0).fit(X, y, unchecked=np.zeros(len(y), bool))
     expected = plain.log_likelihood_ratio(test)
+    assert_array_equal(trusting.log_likelihood_ratio(test), expected)
+    trusting.fit(X, y, unchecked=~y)
     assert_array_equal(trusting.log_likelihood_ratio(test), expected)
     assert_array_equal(trusting.loo_scores_, plain.loo_scores_)
     assert trusting.calibration_ == plain.calibration_
@@ -478,12 +482,62 @@ def test_invalid_masks_are_refused(kind):
         ({"calibrate": False}, "set calibrate=True"),
         ({"balance": "resampled"}, "set balance='pooled'"),
         ({"solver": "lsqr"}, "set solver='auto'"),
+        ({"subclasses": "samples"}, "set subclasses='kmeans'"),
     ],
 )
 def test_settings_without_left_out_scores_are_refused(params, match):
     X, y, *_ = make_contaminated()
     with pytest.raises(ValueError, match=match):
         PCSDA(contamination="auto", **params).fit(X, y)
+
+
+@BOTH
+@pytest.mark.parametrize("n_positive", [3, 12])
+def test_subclasses_of_one_row_each_are_refused(kind, n_positive):
+    """Without scores of negatives, ratios were off by a factor of a hundred thousand."""
+    X, y, *_ = make_contaminated(n_positive=n_positive, n_negative=40)
+    match = "no subclass has two rows, or rows of two groups; lower n_subclasses"
+    with pytest.raises(TooFewRowsError, match=match):
+        kind(contamination=0.1).fit(X, y, subclass_labels=np.arange(len(X)))
+    with pytest.raises(TooFewRowsError, match=match):
+        kind(n_subclasses=40, contamination="auto").fit(X, y)
+    people = np.where(y, np.arange(len(X)), 100 + np.arange(len(X)) // 3)
+    with pytest.raises(TooFewRowsError, match=match):
+        kind(contamination=0.1).fit(X, y, subclass_labels=people, groups=people)
+
+
+def test_a_contaminated_kernel_fit_forms_no_explicit_features(monkeypatch):
+    """They would take twice the memory that the fit checks for."""
+    X, y, *_, test, _ = make_contaminated()
+    model = KernelPCSDA(contamination=0.1, random_state=0)
+    expected = model.fit(X, y).log_likelihood_ratio(test)
+    monkeypatch.delattr("pcsda.estimators.dual.features_of")
+    found = model.set_params(solver="eigen").fit(X, y).log_likelihood_ratio(test)
+    assert_allclose(found, expected, rtol=1e-7, atol=1e-7)
+
+
+def test_rows_that_cannot_be_left_out_do_not_calibrate(monkeypatch):
+    """Without the only row that varies in a column, a fit without a ridge is singular."""
+    X, y, *_ = make_contaminated()
+    X = np.column_stack([X, np.arange(len(X)) == 3])
+    used = []
+
+    def spy(scores, share=None):
+        used.append(len(scores.weight))
+        return fit_shares(scores, share)
+
+    monkeypatch.setattr("pcsda.core.contamination.fit_shares", spy)
+    PCSDA(contamination=0.05, regularization=0, random_state=0).fit(X, y)
+    assert used[-1] == len(X) - 1
+
+
+def test_a_sample_without_unchecked_rows_takes_the_given_share():
+    X, y, *_ = make_contaminated(n_positive=1)
+    unchecked = np.arange(len(X)) == len(X) - 1
+    model = PCSDA(contamination=0.1, calibration_rows=5, random_state=0)
+    model.fit(X, y, unchecked=unchecked)
+    assert model.contamination_ == 0.1
+    assert np.isfinite(model.log_likelihood_ratio(X)).all()
 
 
 def test_sparse_rows_and_wide_rows_without_a_ridge_are_refused():

@@ -379,11 +379,6 @@ def check_unchecked(unchecked: ArrayLike | None, positive: Mask) -> Mask | None:
             f"unchecked marks {np.sum(mask & positive)} positive rows; only negatives may be "
             "unchecked, so set those entries to False"
         )
-    if not mask.any():
-        raise ValueError(
-            "unchecked marks no row, so no positive can be hidden; leave it out to mark all "
-            "negatives, or set contamination=0"
-        )
     return mask
 
 
@@ -419,6 +414,11 @@ def _check_contamination(model: BaseEstimator) -> None:
                 f"contamination={share!r} is estimated from left-out scores, but there are none "
                 f"with {name}={getattr(model, name)!r}; set {name}={wanted!r} or contamination=0"
             )
+    if isinstance(model.subclasses, str) and model.subclasses == "samples":
+        raise ValueError(
+            f"contamination={share!r} is estimated from left-out scores, but there are none of "
+            "negatives alone in their subclasses; set subclasses='kmeans' or contamination=0"
+        )
     if model.solver == "lsqr":
         raise ValueError(
             f"contamination={share!r} needs a factorisation, which solver='lsqr' avoids; "
@@ -486,7 +486,8 @@ def _fault_of_columns(X: Any, names: list[Any]) -> str | None:
                 raise TypeError
             values[there].astype(np.float64)
         except (TypeError, ValueError):
-            first = [f" (such as {str(value)[:20]!r})" for value in values[there][:1]]
+            odd = [value for value in values[there] if not _is_number(value)]
+            first = [f" (such as {str(value)[:20]!r})" for value in odd[:1]]
             others.append(f"{name!r}{''.join(first)}")
     if others:
         what, them = ("columns that are", "them") if len(others) > 1 else ("a column that is", "it")
@@ -500,6 +501,17 @@ def _fault_of_columns(X: Any, names: list[Any]) -> str | None:
             "rows out, or fill them in, for instance with sklearn.impute.SimpleImputer"
         )
     return None
+
+
+def _is_number(value: Any) -> bool:
+    """Return whether a value of a column is a real number, or text for one."""
+    if np.ndim(value) > 0 or isinstance(value, np.datetime64 | np.timedelta64 | complex):
+        return False
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _present(values: NDArray[Any]) -> Mask:

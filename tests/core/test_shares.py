@@ -100,6 +100,16 @@ def test_the_losses_are_those_of_the_odds_as_documented(checked):
         assert_allclose(found[place], direct.fun, rtol=1e-7)
 
 
+@pytest.mark.parametrize("share", [None, 0.0, 0.1])
+@pytest.mark.parametrize("kind", ["positive", "unchecked", "checked"])
+def test_rows_of_one_kind_alone_leave_the_prior(kind, share):
+    ratio = np.linspace(-40, 40, 9)
+    kinds = [np.full(9, kind == name) for name in ("positive", "unchecked")]
+    found = fit_shares(Scores(ratio[None], *kinds, np.full(9, 1e60), 0.5), share)
+    assert_allclose(found.calibration.weights, 0.5, rtol=1e-9)
+    assert found.calibration.offset == pytest.approx(0, abs=1e-9)
+
+
 def test_hidden_positive_probabilities_follow_from_odds():
     assert_allclose(hidden_probability(np.array([0.0, np.log(9.0)]), 0.1), [0.1, 0.5])
     assert_allclose(hidden_probability(np.array([1000.0, -1000.0]), 0.1), [1.0, 0.0])

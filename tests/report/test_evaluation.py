@@ -218,6 +218,17 @@ def test_a_name_that_many_subclasses_share_is_drawn_once(blobs):
     assert found.facts["Subclasses"] == "12: 8 oak, 4 fir"
 
 
+def test_centres_without_a_second_coordinate_are_not_drawn(blobs):
+    """The second axis of a contaminated fit may belong to another model than its subclasses."""
+    X, y, X_test, y_test = blobs
+    model = PCSDA(n_components=1, pos_label="ash", contamination=0.05, random_state=0)
+    model.fit(X, y, subclass_labels=y)
+    assert model.n_components_ == 2
+    found = evaluate(model, X_test, y_test, n_resamples=2)
+    assert found.subspaces[0]["centres"] == []
+    assert page.render(found)
+
+
 @pytest.mark.parametrize("groups", [None, np.repeat(np.arange(15), 3)])
 def test_zero_errors_in_few_rows_leave_a_wide_interval(blobs, groups):
     _, _, X_test, y_test = blobs

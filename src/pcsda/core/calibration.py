@@ -78,7 +78,7 @@ class Calibration:
 
     def __call__(self, views: Array) -> Array:
         """Return the log-likelihood ratio for `views`, whose first axis indexes the views."""
-        # There are one or two views; for a single row, a general product would take longer.
+        # There are at most four views; for a single row, a general product would take longer.
         ratio = self.weights[0] * views[0]
         for weight, view in zip(self.weights[1:], views[1:], strict=True):
             ratio = ratio + weight * view

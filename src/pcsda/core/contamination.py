@@ -143,7 +143,9 @@ def fit_contaminated(problem: Problem) -> Contaminated:
     plain = problem.trust(problem.leave(careful.groups))
     left, others = plain.subspace.left, careful.fitted.subspace.left
     if left is None or others is None or plain.left_out is None:
-        raise _nothing_left_out(problem, problem.leave(careful.groups))
+        raise _nothing_left_out(problem, careful.groups)
+    if not all(np.any(part.scored & (part.groups > 0)) for part in (left, others)):
+        raise _nothing_left_out(problem, careful.groups)
     # Thresholds and counts weight left-out rows by their probability of being negative.
     left = replace(left, weights=others.weights)
     plain = replace(plain, subspace=replace(plain.subspace, left=left))
@@ -166,7 +168,7 @@ def _recalibrated(problem: Problem, fitted: Fitted, share: float) -> Fitted:
     assert left is not None
     rows = np.arange(len(problem.positive)) if left.rows is None else left.rows
     mass = replace(left, weights=problem.weight[rows]).mass
-    seen = np.isfinite(ratio)
+    seen = left.scored & np.isfinite(ratio)
     kinds = problem.positive[rows[seen]], problem.unchecked[rows[seen]]
     few = np.sum(problem.positive) < ENOUGH
     scores = Scores(
@@ -348,11 +350,19 @@ def _most_alike(problem: Problem, ratio: Array, share: float) -> Mask:
     return apart
 
 
-def _nothing_left_out(problem: Problem, leave: Leave) -> TooFewRowsError:
-    """Create the error for a fit that can leave out no rows, because of groups or of few rows."""
-    positive = problem.positive
+def _nothing_left_out(problem: Problem, groups: Ints) -> TooFewRowsError:
+    """Create the error for a fit that can leave out no rows.
+
+    The cause may be blocks of rows left out together, subclasses of one row each, or few rows.
+    """
+    positive, leave = problem.positive, problem.leave(groups)
     sizes = f"{int(positive.sum())} positives", f"{int(np.sum(~positive))} negatives"
     cause, remedy = " and ".join(sizes) + " are too few", "give more rows, raise regularization"
+    blocks = np.arange(len(groups)) if leave.together is None else leave.together
+    parts = set(zip(groups[~positive].tolist(), blocks[~positive].tolist(), strict=True))
+    if 1 < len(parts) == groups.max():
+        cause = "no subclass has two rows, or rows of two groups"
+        remedy = "lower n_subclasses or give fewer subclass labels"
     if leave.together is not None:
         classes = zip(sizes, (positive, ~positive), strict=True)
         whole = [f"all {size}" for size, rows in classes if np.ptp(leave.together[rows]) == 0]
@@ -381,7 +391,7 @@ def _step(problem: Problem, apart: Mask, loose: Mask) -> Contaminated:
     # positive class.
     density, views = estimate(subspace, replace(problem.rule, ridged_axis=False))
     if views is None:
-        raise _nothing_left_out(problem, leave)
+        raise _nothing_left_out(problem, groups)
     scores = _scores(problem, subspace, density, views, rows)
     # If hidden positives are far from the negatives, all slopes fit equally well, and a low slope
     # would attribute their high scores to chance. So the share is estimated with an expected slope

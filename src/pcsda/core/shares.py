@@ -28,6 +28,8 @@ SHARES = np.append(0.0, np.geomspace(2e-3, LARGEST_SHARE, 20))
 # How far the profile log likelihood may drop within a 90 % interval: half the 90 % quantile of
 # chi-square with one degree of freedom.
 INTERVAL_DROP = 1.3528
+# Smallest weight of rows that are positive, or negative, so that its logarithm is finite.
+LEAST_MASS = 1e-300
 
 
 @dataclass(frozen=True)
@@ -251,8 +253,10 @@ class _Mixed:
     def of(cls, share: float, masses: Array) -> _Mixed:
         """Mix with a share; `masses` holds ``N_p``, ``N_u`` and ``N_c``."""
         own, open_, other = masses
-        inside, outside = own + share * open_, other + (1 - share) * open_
-        constant = masses.sum() * np.log(outside) - open_ * np.log1p(-share)
+        # Scores may be those of positives alone, or of checked negatives alone.
+        inside = np.log(max(own + share * open_, LEAST_MASS))
+        outside = np.log(max(other + (1 - share) * open_, LEAST_MASS))
+        constant = masses.sum() * outside - open_ * np.log1p(-share)
         constant -= xlogy(masses, masses).sum()
         hidden = np.log(max(share, 1e-300) / (1 - share))
-        return cls(float(np.log(inside / outside)), float(hidden), float(constant))
+        return cls(float(inside - outside), float(hidden), float(constant))

@@ -38,8 +38,12 @@ def hidden_rows(
     mask = validation.check_unchecked(unchecked, positive)
     if not validation.is_contaminated(model):
         return None
-    one_each = model.__dict__["subclasses"] == "samples"
-    return Hidden(~positive if mask is None else mask, subclass_labels is None and not one_each)
+    if mask is not None and not mask.any():
+        raise ValueError(
+            "unchecked marks no row, so no positive can be hidden; leave it out to mark all "
+            "negatives, or set contamination=0"
+        )
+    return Hidden(~positive if mask is None else mask, subclass_labels is None)
 
 
 def fit_hidden(

@@ -114,7 +114,7 @@ class PCSDA(Verifier):
         of a model without the rows most like positives. The second has ten times the share as its
         weight, but at most one half. The model has the axes of both, up to ``2 * n_components``.
         Looking for hidden positives needs left-out scores, so `balance`, `covariance` and
-        `calibrate` must have their defaults.
+        `calibrate` must have their defaults, and some subclass must have two rows.
     priors : {"empirical", "equal"} or pair of floats, default="empirical"
         Prior probabilities of the two classes, in the order of `classes_`. They affect decisions
         and probabilities, but not the log-likelihood ratio.

@@ -454,6 +454,9 @@ def _named_centres(model: BaseEstimator) -> list[tuple[str, float, float]]:
     names = getattr(model, "subclass_names_", None)
     if names is None or model.n_components_ < 2:
         return []
+    centres = model.density_.base.subclasses
+    if centres.shape[1] < 2:  # a second density may have axes of its own
+        return []
     times, seen = Counter(names), set()
     found = []
     for i in np.argsort(-np.asarray(model.subclass_counts_), kind="stable"):
@@ -462,7 +465,7 @@ def _named_centres(model: BaseEstimator) -> list[tuple[str, float, float]]:
             continue
         seen.add(name)
         shown = name if times[name] <= MOST_ALIKE else f"{name} (largest of {times[name]})"
-        found.append((shown, *model.density_.base.subclasses[i, :2].tolist()))
+        found.append((shown, *centres[i, :2].tolist()))
     return found
 
 
