@@ -106,7 +106,8 @@ class Pages:
                 "no or skip"
             )
         await run_in_threadpool(self._session.label, names, value, who=who)
-        given = list(self._session.labels().values())
+        # A refit holds the labels, and must not hold up all other requests.
+        given = list((await run_in_threadpool(self._session.labels)).values())
         return JSONResponse({"stored": True, "found": given.count(True), "shown": len(given)})
 
     async def undo(self, request: Request) -> Response:

@@ -226,7 +226,7 @@ class SearchSession:
             had seen) and score (the row's ratio from that model, or None).
         """
         with self._lock:
-            return list(self._book.history())
+            return self._book.history()
 
     # What was learned
 
