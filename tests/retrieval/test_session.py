@@ -50,6 +50,9 @@ def test_what_is_no_estimator_is_refused_at_once():
     for other in (LogisticRegression(), make_pipeline(StandardScaler(), LogisticRegression())):
         with pytest.raises(TypeError, match=r"must be a verifier, such as PCSDA\(\)"):
             SearchSession(np.eye(4), estimator=other)
+    with pytest.raises(TypeError, match=r"pipeline of pcsda.make_pipeline that ends in one$"):
+        SearchSession(np.eye(4), estimator=make_pipeline(StandardScaler(), PCSDA()))
+    SearchSession(np.eye(4), estimator=pcsda.make_pipeline(StandardScaler(), PCSDA()))
 
 
 def test_a_session_finds_the_class_and_gives_a_verifier(searched, tmp_path):
