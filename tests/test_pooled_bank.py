@@ -806,3 +806,24 @@ def test_strangers_cannot_have_the_name_of_a_label():
     with pytest.raises(ValueError, match="unknown=1 is a label of the bank, so strangers could"):
         bank.identify(X, unknown=1)
     assert set(bank.identify(X + 50, threshold=1e9, unknown="nobody")) == {"nobody"}
+
+
+@pytest.mark.parametrize("template", [LINEAR, KERNEL], ids=["linear", "kernel"])
+@pytest.mark.parametrize("order", ["refresh", "update"])
+def test_rows_can_join_a_cluster_that_was_empty_when_the_rows_were_factorised(template, order):
+    """The number of clusters was that of the last one with rows."""
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(5), 12)
+    centres = 5 * rng.normal(size=(5, 6))
+    X = centres[y] + rng.normal(size=(60, 6))
+    near, more = centres[4] + rng.normal(size=(4, 6)), centres[1] + rng.normal(size=(2, 6))
+    bank = VerifierBank(template).fit(X, y, subclass_labels=y).remove(4)
+    cold = pickle.loads(pickle.dumps(bank))
+    for one in (bank, cold):
+        one.refresh() if order == "refresh" else one.update(more, 1)
+        one.log_likelihood_ratio(X)
+        one.reject(near, 0)
+    scores = bank.log_likelihood_ratio(X)
+    close(cold.log_likelihood_ratio(X), scores, 1e-7)
+    close(bank.models_[0].log_likelihood_ratio(X), scores[:, 0], 1e-7)
+    assert bank._labels_.side.models[0].kept.tolist() == [1, 2, 3, 4]

@@ -189,6 +189,18 @@ def test_the_model_keeps_encoding_and_decimal(shop, command):
         assert f"--encoding {other} is not known" in said
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "UTF_32", "utf32"])
+def test_wide_characters_are_read_from_files_and_from_a_pipe(encoding, shop, command):
+    frame = shop.train.rename(columns={"hue": "größe"}).drop(columns="part")
+    text = frame.to_csv(index=False).encode(encoding)
+    Path("t.csv").write_bytes(text)
+    command(*FIT, "--encoding", encoding)
+    found = command("score", "m.pcsda", "t.csv", "--ignore", "kind").table()
+    piped = command("score", "m.pcsda", "-", "--ignore", "kind", stdin=text).table()
+    assert piped.llr.tolist() == found.llr.tolist()
+    assert len(piped) == 240
+
+
 def test_an_embedding_is_fitted_and_scored(shop, command):
     frame = shop.train[["kind"]].assign(face=list(shop.train[FEATURES].to_numpy(np.float32)))
     frame.to_parquet("t.parquet")

@@ -195,6 +195,22 @@ def test_arrows_skip_and_undo(visit, served):
     assert served.session.labels()[places[1]] is False
 
 
+def test_an_undo_shows_the_earlier_answer_to_the_same_row(visit, served):
+    """The card looked as if it had no answer, and "all others: no" answered it again."""
+    page = visit(served)
+    place = shown(page)[0]
+    page.keyboard.press("y")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("n")
+    page.keyboard.press("u")
+    until(page, "message.textContent === 'Undone.'")
+    assert served.session.labels()[place] is True
+    assert page.get_attribute(".card", "data-value") == "yes"
+    page.keyboard.press("u")
+    until(page, "!cards[0].value")
+    assert place not in served.session.labels()
+
+
 def test_marking_the_rest_no_brings_the_next_screen(visit, served):
     page = visit(served)
     places = shown(page)

@@ -46,6 +46,27 @@ def test_rates_hold_for_a_class_that_is_mostly_hidden(gallery):
     assert found.n_negatives == 2010
 
 
+def test_an_audit_can_show_that_most_rows_belong_to_the_class():
+    """Half of the unanswered rows counted as negatives, so the threshold missed most members."""
+    rng = np.random.default_rng(0)
+    members, negatives = np.sort(rng.normal(3.0, 2.0, 800)), rng.normal(-3.0, 2.0, 300)
+    pool = np.append(members[:-50], negatives)
+    left = Remaining(750.0, 700, 790, len(pool), "audit")
+    found = choose_on_gallery(members[-50:], np.zeros(0), pool, left, max_false_alarms=0.05)
+    assert 0.025 < np.mean(negatives >= found.value) < 0.1
+    assert np.mean(members < found.value) < 0.05
+
+
+def test_numbers_of_rows_are_at_least_zero_if_an_audit_counts_rows_that_are_far_off():
+    rng = np.random.default_rng(0)
+    yes, pool = rng.normal(3.0, 1.0, 20), rng.normal(2.0, 1.0, 100)
+    found = choose_on_gallery(
+        yes, np.zeros(0), pool, Remaining(150.0, 120, 160, 160, "audit"), prior=0.5
+    )
+    assert found.n_negatives == 0
+    assert found.n_positives == 170
+
+
 def test_more_members_left_mean_more_misses_and_fewer_false_alarms(gallery):
     yes, no, pool = gallery
     rates = [

@@ -106,9 +106,9 @@ def test_a_failed_undo_is_reported_and_foreign_rows_are_left_out(tmp_path, monke
     try:
         words = json.dumps({"who": "me"})
         status, body, _ = served.ask("undo", "POST", words)
-        assert (status, json.loads(body)) == (200, {"places": []})
+        assert (status, json.loads(body)) == (200, {"places": [], "values": []})
         status, body, _ = served.ask("undo", "POST", words)
-        assert (status, json.loads(body)) == (200, {"places": [3]})
+        assert (status, json.loads(body)) == (200, {"places": [3], "values": [None]})
 
         def fail(who):
             raise StoreError("the disk is full")
@@ -195,7 +195,22 @@ def test_invalid_answers_are_refused_and_not_stored(served, body):
 def test_the_answering_person_may_have_any_name(served):
     body = json.dumps({"place": 5, "value": "yes", "who": "\ud800"})
     assert served.ask("label", "POST", body)[0] == 200
-    assert json.loads(served.ask("undo", "POST", body)[1]) == {"places": [5]}
+    expected = {"places": [5], "values": [None]}
+    assert json.loads(served.ask("undo", "POST", body)[1]) == expected
+
+
+def test_an_undo_tells_which_earlier_answers_count_again(served):
+    answers = ([50, 51], "yes"), ([51, 52, 53], "no"), ([53, 51], "skip")
+    for place, value in answers:
+        body = json.dumps({"place": place, "value": value, "who": "fickle"})
+        assert served.ask("label", "POST", body)[0] == 200
+    for expected in (
+        {"places": [53, 51], "values": ["no", "no"]},
+        {"places": [51, 52, 53], "values": ["yes", None, None]},
+        {"places": [50, 51], "values": [None, None]},
+    ):
+        found = json.loads(served.ask("undo", "POST", '{"who": "fickle"}')[1])
+        assert found == expected
 
 
 @pytest.mark.parametrize("query", ["n=0", "n=201", "n=x", "n=-5", "how=best", "n=1e3"])

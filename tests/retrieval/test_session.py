@@ -4,6 +4,7 @@ import copy
 import pickle
 import re
 import threading
+import time
 
 import numpy as np
 import pandas as pd
@@ -49,6 +50,9 @@ def test_what_is_no_estimator_is_refused_at_once():
     for other in (LogisticRegression(), make_pipeline(StandardScaler(), LogisticRegression())):
         with pytest.raises(TypeError, match=r"must be a verifier, such as PCSDA\(\)"):
             SearchSession(np.eye(4), estimator=other)
+    with pytest.raises(TypeError, match=r"pipeline of pcsda.make_pipeline that ends in one$"):
+        SearchSession(np.eye(4), estimator=make_pipeline(StandardScaler(), PCSDA()))
+    SearchSession(np.eye(4), estimator=pcsda.make_pipeline(StandardScaler(), PCSDA()))
 
 
 def test_a_session_finds_the_class_and_gives_a_verifier(searched, tmp_path):
@@ -734,6 +738,25 @@ def test_threads_share_a_session(tmp_path):
         thread.join()
     assert len(session.labels()) == 23
     assert set(session.labels()) == {3, 13, 23, *range(100, 120)}
+
+
+def test_answers_are_read_once_by_threads_that_read_at_the_same_time(monkeypatch):
+    session = SearchSession(X)
+    session.label([0, 1], False)
+    read = session.store.entries
+
+    def slowly(after):
+        found = read(after)
+        time.sleep(0.1)
+        return found
+
+    monkeypatch.setattr(session.store, "entries", slowly)
+    threads = [threading.Thread(target=session.stop) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [entry.id for entry in session.history()] == [0, 1]
 
 
 def test_a_verifier_can_be_pickled(searched):

@@ -335,6 +335,8 @@ def test_quoted_text_is_split_only_between_rows(tmp_path_factory, words, rows):
     [
         ("a.csv", b"", r"a.csv is empty; the first line must name the columns"),
         ("a.csv", b"\nx,y\n1,2\n", r"a.csv begins with an empty line; the first line must name"),
+        ("a.csv", b"\xef\xbb\xbf\nx,y\n1,2\n", r"a.csv begins with an empty line; the first line"),
+        ("a.csv", b"\xef\xbb\xbf", r"a.csv is empty; the first line must name the columns"),
         ("a.csv", b"x,y\n1,2\n1,\0\n", r"a.csv has NUL bytes, so it is damaged, or not text in"),
         ("a.csv", "x,y\n1,2\n".encode("utf-16-le"), r"has NUL bytes, .* --encoding utf-16-le"),
         ("a.csv", b"x,y\n", r"a.csv has no rows, only columns: x, y"),

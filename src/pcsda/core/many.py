@@ -330,9 +330,12 @@ class SharedRows:
         """
         middle = self.about(chosen)
         back, axes, change = updated_back(self.back, middle @ self.back, sign)
-        counts, totals = self.counts.copy(), self.totals.copy()
-        np.add.at(counts, self.clusters[chosen], sign)
-        np.add.at(totals, self.clusters[chosen], sign * middle)
+        clusters = self.clusters[chosen]
+        # The last clusters may have been empty when the rows were factorised.
+        more = max(int(clusters.max(initial=0)) + 1 - len(self.counts), 0)
+        counts, totals = np.pad(self.counts, (0, more)), np.pad(self.totals, ((0, more), (0, 0)))
+        np.add.at(counts, clusters, sign)
+        np.add.at(totals, clusters, sign * middle)
         held = self._ready()
         if held is not None:
             # A whitened row changes by a factor along each of the axes.

@@ -576,7 +576,9 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         """Remove a label and its rows.
 
         See the class notes for the effect on other labels. Files and pickles no longer contain the
-        rows. Memory may, until :meth:`refresh`.
+        rows, unless the bank has a kernel and clusters or ``calibration="per-label"``: then the
+        models of other labels need the rows until :meth:`refresh`. Memory may contain them until
+        then in any bank.
 
         Parameters
         ----------

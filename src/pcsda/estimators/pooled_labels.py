@@ -89,8 +89,8 @@ class PooledLabels:
             check_rank(settings.template, label.subspace.rank)
             models.append(LabelModel.of(label, density, own, prepared.space, rows.dtype))
         kernel = prepared.space.kernel
-        known = len(prepared.shared.counts), kernel, rows.X if kernel else None
-        side, index = SideBySide(models, solved.pool, *known), np.arange(len(rows.labels))
+        side = SideBySide(models, solved.pool, kernel, rows.X if kernel else None)
+        index = np.arange(len(rows.labels))
         return cls(settings, side, door, prepared.shared.ridge, index, prepared)
 
     @property

@@ -163,7 +163,6 @@ class SideBySide:
     ----------
     models : list of LabelModel
     pool : Pool
-    n_clusters : int
     kernel : Kernel or None
     rows : array of shape (N, D) or None
         Training rows of a kernel bank.
@@ -173,7 +172,6 @@ class SideBySide:
 
     models: list[LabelModel]
     pool: Pool
-    n_clusters: int
     kernel: Kernel | None = None
     rows: Floats | None = None
     earlier: Earlier | None = None
@@ -196,6 +194,11 @@ class SideBySide:
         """Largest number of axes of any label."""
         return max(len(model.eigenvalues) for model in self.models)
 
+    @property
+    def n_clusters(self) -> int:
+        """Number of clusters, up to the last one that contains negatives for some label."""
+        return max(int(model.kept[-1]) for model in self.models) + 1
+
     @cached_property
     def panel(self) -> Panel:
         """The densities of all labels, stacked in arrays."""
@@ -207,11 +210,10 @@ class SideBySide:
 
     @cached_property
     def _usable(self) -> Earlier | None:
-        """The arrays before the last changes, if they have room for the labels' axes."""
-        earlier = self.earlier
-        if earlier is None or earlier.panel.centres.shape[2] != self.width:
-            return None
-        return earlier
+        """The arrays before the last changes, if they have room for the labels."""
+        earlier, shape = self.earlier, (self.n_clusters, self.width)
+        same = earlier is not None and earlier.panel.centres.shape[1:] == shape
+        return earlier if same else None
 
     @cached_property
     def _project(self) -> Projection:
@@ -307,7 +309,6 @@ def packed(side: SideBySide) -> dict[str, Any]:
         ),
         "moved": np.stack([model.moved for model in models]),
         "fresh": np.array([model.fresh for model in models]),
-        "n_clusters": clusters,
         "pool": {
             "negatives": side.pool.negatives,
             "shrinkage": side.pool.shrinkage,
@@ -343,7 +344,7 @@ def unpacked(state: dict[str, Any], kernel: Kernel | None, rows: Floats | None) 
         (float(held["spread"][0]), float(held["spread"][1])),
     )
     models = [_unpacked(state, place, pool.tails) for place in range(len(state["axes"]))]
-    return SideBySide(models, pool, int(state["n_clusters"]), kernel, rows)
+    return SideBySide(models, pool, kernel, rows)
 
 
 def _unpacked(state: dict[str, Any], place: int, tails: Tails) -> LabelModel:

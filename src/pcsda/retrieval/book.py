@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 from collections.abc import Callable, Container, Iterable
 from numbers import Real
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ class LabelBook:
     def __init__(self, gallery: Gallery, store: Store, carry_over: bool) -> None:
         self.gallery = gallery
         self.store = store
+        self._lock = RLock()  # several threads read the answers
         self._read_at: tuple[int, int] | None = None
         self._entries: list[Entry] = []
         self._values: dict[Any, bool | None] = {}
@@ -115,6 +117,12 @@ class LabelBook:
 
     def history(self) -> list[Entry]:
         """Return all answers for ids in the gallery, except those that were undone."""
+        with self._lock:
+            self._read()
+            return list(self._entries)
+
+    def _read(self) -> None:
+        """Read the answers that were stored or undone since the last call."""
         state = self.store.state()
         if state != self._read_at:
             # Only an undo changes stored labels, so usually only new labels are read. Another
@@ -129,22 +137,24 @@ class LabelBook:
                     self._values.pop(entry.id, None)  # so that ids are in the order of answers
                     self._values[entry.id] = entry.value
             self._read_at = last, state[1]
-        return self._entries
 
     def values(self) -> dict[Any, bool | None]:
         """Return the current answer for each id, which is the latest one given."""
-        self.history()
-        return dict(self._values)
+        with self._lock:
+            self._read()
+            return dict(self._values)
 
     def ranked(self, others: Container[Any]) -> list[Entry]:
         """Return the latest yes or no for each row that a model had ranked, in answer order.
 
         The ids in `others` are omitted.
         """
-        last = {entry.id: entry for entry in self.history()}
+        with self._lock:
+            last = {entry.id: entry for entry in self.history()}
+            values = dict(self._values)
         return [
             last[name]
-            for name, value in self._values.items()
+            for name, value in values.items()
             if value is not None and last[name].model > 0 and name not in others
         ]
 

@@ -15,8 +15,9 @@ from ..core.linalg import Array
 from ..core.threshold import Interval, Threshold, choose_threshold, error_rates
 from .estimates import CLOUDS, RESTS_ON, Remaining, binned, fit_shape
 
-# At most this share of the unanswered rows counts as members of the class.
-MOST = 0.5
+# At most this share of the unanswered rows counts as members of the class, unless an audit counted
+# them. Then at least FEWEST rows count as negatives.
+MOST, FEWEST = 0.5, 0.5
 # Rows that hardly belong to a kind do not count for it at all.
 LEAST = 1e-9
 # The mean of a distribution from its quantiles 5, 50 and 95 % (Pearson and Tukey).
@@ -48,7 +49,8 @@ def choose_on_gallery(
         As in `core.threshold.choose_threshold`.
     """
     pool = np.sort(pool)  # sorting it again for each tail is much faster then
-    counts = left.count_low, left.count, left.count_high
+    most = len(pool) - FEWEST if left.basis == "audit" else MOST * len(pool)
+    counts = [min(count, most) for count in (left.count_low, left.count, left.count_high)]
     low, middle, high = (
         _weighted(yes, no, pool, chance) for chance in chances(yes, no, pool, counts)
     )
@@ -63,7 +65,7 @@ def choose_on_gallery(
         misses=float(np.dot(MEAN, missed)),
         false_alarms_interval=_around(alarms),
         misses_interval=_around(misses),
-        n_negatives=len(no) + len(pool) - round(left.count),
+        n_negatives=len(no) + max(len(pool) - round(left.count), 0),
         n_positives=len(yes) + round(left.count),
     )
     if hardly_known(stated):
@@ -89,9 +91,9 @@ def _weighted(yes: Array, no: Array, pool: Array, chance: Array) -> Scored:
 def chances(yes: Array, no: Array, pool: Array, counts: Sequence[float]) -> list[Array]:
     """Return each pool row's probability of being a member, for each expected number of members.
 
-    `pool` must be in ascending order. The probabilities come from the mixtures that `remaining`
-    counts with, and are averaged over them. A constant is added to the log odds so that the
-    probabilities sum to the given number.
+    `pool` must be in ascending order, and have more rows than each number. The probabilities come
+    from the mixtures that `remaining` counts with, and are averaged over them. A constant is added
+    to the log odds so that the probabilities sum to the given number.
     """
     if len(pool) == 0:
         return [pool for _ in counts]
@@ -99,8 +101,7 @@ def chances(yes: Array, no: Array, pool: Array, counts: Sequence[float]) -> list
     odds = [fit_shape(yes, no, pool, clouds).log_odds(scores) for clouds in CLOUDS]
     found = []
     for count in counts:
-        count = min(max(count, LEAST), MOST * len(pool))
-        parts = [expit(part + _shift(part, mass, count)) for part in odds]
+        parts = [expit(part + _shift(part, mass, max(count, LEAST))) for part in odds]
         found.append(np.interp(pool, scores, np.mean(parts, axis=0)))
     return found
 

@@ -200,13 +200,14 @@ async function undo() {
   if (busy) return;
   await sending;
   try {
-    const { places } = await ask("undo", { who });
+    const { places, values } = await ask("undo", { who });
     const shown = cards.map((card, i) => i).filter((i) => places.includes(cards[i].place));
     const gone = places.length > 1 ? `those ${places.length} rows` : "that row";
     if (!shown.length) {
       say(places.length ? `Undone; ${gone} will be shown again.` : "There is nothing to undo.");
     } else {
-      shown.forEach((i) => mark(cards[i], null));
+      // An earlier answer to the same row counts again.
+      shown.forEach((i) => mark(cards[i], values[places.indexOf(cards[i].place)]));
       select(shown[0]);
       say("Undone.");
     }

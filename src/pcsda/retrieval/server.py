@@ -18,7 +18,7 @@ from ..report.page import asset
 from .guard import Guard
 from .media import Media, MediaError
 from .session import SearchSession
-from .store import StoreError
+from .store import WORDS, StoreError
 from .strategies import STRATEGIES
 from .summary import labels_csv, labels_parquet, render, state_of
 
@@ -106,18 +106,22 @@ class Pages:
                 "no or skip"
             )
         await run_in_threadpool(self._session.label, names, value, who=who)
-        given = list(self._session.labels().values())
+        # A refit holds the labels, and must not hold up all other requests.
+        given = list((await run_in_threadpool(self._session.labels)).values())
         return JSONResponse({"stored": True, "found": given.count(True), "shown": len(given)})
 
     async def undo(self, request: Request) -> Response:
-        """Undo the last answer given on this page."""
+        """Undo the last answer given on this page; tell which answers of those rows count now."""
         try:
             who = str(json.loads(await request.body())["who"])[:100]
         except (ValueError, KeyError, TypeError, RecursionError):
             return _refused("say whose answer to undo")
         ids = await run_in_threadpool(self._session.undo, who)
-        places = [self._session.gallery.place(name) for name in ids]
-        return JSONResponse({"places": [place for place in places if place is not None]})
+        values = await run_in_threadpool(self._session.labels)
+        known = {self._session.gallery.place(name): name for name in ids}
+        known.pop(None, None)
+        now = [WORDS[values[name]] if name in values else None for name in known.values()]
+        return JSONResponse({"places": list(known), "values": now})
 
     def media(self, request: Request) -> Response:
         """Return the file that shows a row."""

@@ -226,7 +226,7 @@ class SearchSession:
             had seen) and score (the row's ratio from that model, or None).
         """
         with self._lock:
-            return list(self._book.history())
+            return self._book.history()
 
     # What was learned
 
@@ -618,11 +618,12 @@ def _check_arguments(gallery: Any, ids: Any, estimator: Any, random_state: Any) 
     if isinstance(gallery, Gallery) and ids is not None:
         raise ValueError("this gallery already has ids; leave ids out")
     last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
-    is_class = isinstance(last, type)
-    if estimator is not None and (is_class or not hasattr(last, "log_likelihood_ratio")):
+    # Pipelines of scikit-learn have no ratios, whatever their last step is.
+    able = all(hasattr(part, "log_likelihood_ratio") for part in (estimator, last))
+    if estimator is not None and (isinstance(last, type) or not able):
         raise TypeError(
             f"estimator={estimator!r} must be a verifier, such as PCSDA(), or a pipeline "
-            "that ends in one"
+            "of pcsda.make_pipeline that ends in one"
         )
     whole = isinstance(random_state, Integral) and not isinstance(random_state, bool)
     if not whole or random_state < 0:

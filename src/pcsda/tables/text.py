@@ -13,7 +13,7 @@ import sys
 import warnings
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from io import BytesIO, StringIO
@@ -79,8 +79,9 @@ class Header:
 
 def read_header(source: str, line: bytes, wording: Wording) -> Header:
     """Find the separator and the column names in the first line, and check the names."""
-    if not line.strip():
-        what = "begins with an empty line" if line else "is empty"
+    known = line.removeprefix(codecs.BOM_UTF8)
+    if not known.strip():
+        what = "begins with an empty line" if known else "is empty"
         raise ValueError(f"{source} {what}; the first line must name the columns")
     _refuse_nul(source, line)
     if b"\r" in QUOTED.sub(b"", line).rstrip(b"\r\n"):
@@ -88,7 +89,7 @@ def read_header(source: str, line: bytes, wording: Wording) -> Header:
             f"{source} ends its lines with carriage returns alone; save it with line feeds"
         )
     try:
-        text = line.removeprefix(codecs.BOM_UTF8).decode(wording.encoding)
+        text = known.decode(wording.encoding)
     except UnicodeDecodeError as error:
         raise ValueError(f"{source}{not_decoded(wording.encoding, error)}") from error
     found = [(s, _fields(source, text, s)) for s in ",;\t"]
@@ -276,14 +277,11 @@ def _opened(path: str, wording: Wording) -> Iterator[tuple[BinaryIO, Wording]]:
 
     UTF-16 and UTF-32 are converted to UTF-8, so the encoding in the wording may change.
     """
-    if path == STDIN:
-        yield sys.stdin.buffer, wording
-        return
-    packed = PACKED.get(Path(path).suffix.lower())
-    with (packed or open)(path, "rb") as file:
-        name = wording.encoding.lower().replace("_", "-")
-        wide = name.startswith(("utf-16", "utf-32"))
-        if not wide and packed is None:
+    piped, packed = path == STDIN, PACKED.get(Path(path).suffix.lower())
+    name = codecs.lookup(wording.encoding).name  # the same for all names of an encoding
+    wide = name.startswith(("utf-16", "utf-32"))
+    with nullcontext(sys.stdin.buffer) if piped else (packed or open)(path, "rb") as file:
+        if not (wide or piped or packed):
             wide, name = file.read(2) in WIDE, "utf-16"
             file.seek(0)
         if not wide:
@@ -292,7 +290,8 @@ def _opened(path: str, wording: Wording) -> Iterator[tuple[BinaryIO, Wording]]:
         try:
             text = file.read().decode(name)
         except UnicodeError as error:
-            raise ValueError(f"{path}{not_decoded(name, error)}") from error
+            source = "standard input" if piped else path
+            raise ValueError(f"{source}{not_decoded(name, error)}") from error
         yield BytesIO(text.encode()), replace(wording, encoding="utf-8")
 
 
