@@ -102,7 +102,8 @@ def change(stored: Row, found: Row, key: tuple[str, ...]) -> float:
     for name in set(stored) - set(key) - set(RUN):
         old, new = stored[name], found.get(name)
         if isinstance(old, float) and isinstance(new, float):
-            largest = max(largest, abs(old - new))
+            gap = abs(old - new)
+            largest = max(largest, np.inf if np.isnan(gap) else gap)
         elif old != new:
             return np.inf
     return largest

@@ -58,6 +58,7 @@ def test_seconds_do_not_count_and_other_facts_do():
     row = {"method": "PCSDA", "ap": 0.5, "seconds": 1.0, "n": 3}
     assert current.change(row, row | {"seconds": 9.0, "ap": 0.25}, ("method",)) == 0.25
     assert current.change(row, row | {"n": 4}, ("method",)) == np.inf
+    assert current.change(row, row | {"ap": np.nan}, ("method",)) == np.inf
     assert current.change(row, {"method": "PCSDA", "n": 3}, ("method",)) == np.inf
 
 
