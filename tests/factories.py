@@ -13,7 +13,7 @@ from scipy.stats import multivariate_normal, multivariate_t
 from pcsda.core import solvers
 from pcsda.core.calibration import Calibration
 from pcsda.core.density import Blend
-from pcsda.core.loo import Leaver
+from pcsda.core.leaver import Leaver
 from pcsda.core.scatter import GroupScatter
 
 

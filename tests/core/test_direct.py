@@ -9,7 +9,7 @@ from scipy import sparse
 
 from pcsda.core.direct import DirectFactor, IterativeFactor, keep_leading, scatter_subspace
 from pcsda.core.gram import wide
-from pcsda.core.loo import Leaver
+from pcsda.core.leaver import Leaver
 from pcsda.core.scatter import GroupScatter
 from pcsda.core.solvers import Projection
 

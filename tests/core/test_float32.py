@@ -12,7 +12,7 @@ from pcsda.core import float32, linalg
 from pcsda.core.direct import DirectFactor, scatter_subspace
 from pcsda.core.fit import Rule
 from pcsda.core.fit import fit as fit_factor
-from pcsda.core.loo import Leaver
+from pcsda.core.leaver import Leaver
 from pcsda.core.scatter import GroupScatter
 
 SIZES = [90, 70, 80, 60]

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from threadpoolctl import threadpool_limits
 
 from pcsda.core import linalg, loo, solvers
-from pcsda.core.loo import Leaver
+from pcsda.core.leaver import Leaver
 
 # Groups 2 and 4 have a single member.
 SIZES = [9, 7, 1, 6, 1, 5]

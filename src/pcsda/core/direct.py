@@ -11,8 +11,9 @@ from scipy import sparse
 
 from . import float32, linalg, solvers
 from .gram import wide
+from .leaver import Leaver
 from .linalg import Array, Floats, Ints, TooFewRowsError
-from .loo import EVERY, Leave, Leaver, LeftOut
+from .loo import EVERY, Leave, LeftOut
 from .scatter import GroupScatter, group_means
 from .solvers import Projection
 from .spread import naming_the_ridge, ridge_of

@@ -17,8 +17,9 @@ from ..core.csda import csda_subspace
 from ..core.density import NoDensity
 from ..core.direct import scatter_subspace, with_digits
 from ..core.fit import Fitted, HeldOut, complete
+from ..core.leaver import Leaver
 from ..core.linalg import Array, Floats, Ints, Mask, TooFewRowsError, narrow_fit
-from ..core.loo import EVERY, Leaver
+from ..core.loo import EVERY
 from ..core.scatter import GroupScatter
 from ..core.spread import require_squares
 from ..core.warning import warn
