@@ -23,8 +23,9 @@ from pcsda import (
     make_pipeline,
     save,
 )
-from pcsda.core.many import SharedRows, solve_labels
+from pcsda.core.many import solve_labels
 from pcsda.core.pooling import Block, Own, moved_labels, turns_of
+from pcsda.core.shared_rows import SharedRows
 from pcsda.unwrap import asked, unwrap
 
 LINEAR = PCSDA(n_subclasses=3, regularization=0.1, random_state=0)

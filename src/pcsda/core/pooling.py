@@ -17,9 +17,10 @@ from .calibration import Calibration, fit_calibration
 from .density import Blend, Mixture
 from .left_density import left_out_squares
 from .linalg import Array, Ints, Mask
-from .many import SharedRows, SolvedLabel
+from .many import SolvedLabel
 from .panel import Panel, Tails
 from .predictive import pseudo_positives
+from .shared_rows import SharedRows
 from .strangers import Away, as_strangers
 from .student import fit_tail
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from .alignment import turns_of_blocks
 from .linalg import Array, Ints, Mask
-from .many import SharedRows
+from .shared_rows import SharedRows
 
 # Smaller eigenvalues are rounding errors: the block has nearly all the scatter in some direction.
 SMALLEST = 1e-10

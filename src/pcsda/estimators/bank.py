@@ -17,8 +17,8 @@ from sklearn.utils.validation import check_is_fitted
 from .. import validation
 from ..core.copies import silent_on_copies, warn_of_copies
 from ..core.linalg import Floats, Ints, Mask, SingularMatrixError
-from ..core.many import BACKGROUND
 from ..core.scatter import group_means
+from ..core.shared_rows import BACKGROUND
 from ..documented import documented
 from ..partition import nearest
 from ..validation import MatrixLike, validated

@@ -19,7 +19,8 @@ from ..core.kindred import Kindred, Places, Predictive
 from ..core.kindred_fit import Fold, KindredFit, fit_kindred
 from ..core.labelled import LabelSums, spread_unknown
 from ..core.linalg import Array, Floats, Ints, unit_rows
-from ..core.many import BACKGROUND, SolvedLabel
+from ..core.many import SolvedLabel
+from ..core.shared_rows import BACKGROUND
 from ..core.spread import known_variance, ridge_of
 from ..kernels import SCALED_KERNELS, Kernel, check_memory
 from ..progress import progress

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..core.density import Blend, Mixture
 from ..core.linalg import Array, Floats, Ints, Mask
-from ..core.many import BACKGROUND, SharedRows, SolvedLabel, solve_labels
+from ..core.many import SolvedLabel, solve_labels
 from ..core.panel import Panel
 from ..core.pooling import (
     CHOICE_LABELS,
@@ -25,6 +25,7 @@ from ..core.pooling import (
     scored_rows,
     turns_of,
 )
+from ..core.shared_rows import BACKGROUND, SharedRows
 from ..progress import progress
 from .changes import BankRows, Settings
 from .doors import Door

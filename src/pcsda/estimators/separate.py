@@ -19,7 +19,7 @@ from ..core.factor import SharedFactor, factor_shared
 from ..core.gram import of_kernel
 from ..core.kmeans import kernel_kmeans
 from ..core.linalg import Array, Floats, Ints, Mask, SingularMatrixError
-from ..core.many import BACKGROUND
+from ..core.shared_rows import BACKGROUND
 from ..core.spread import naming_the_offset, no_spread
 from ..kernels import Kernel, check_memory, naming_far_rows, settled_kernel, training_matrix
 from ..partition import count_distinct, refine_kmeans
