@@ -7,6 +7,7 @@ from numpy.testing import assert_array_equal
 
 from pcsda.core import gram
 from pcsda.core.direct import DirectFactor, IterativeFactor
+from pcsda.core.kernel_matrix import FeatureFactor, features_of
 from pcsda.core.white import whiten
 
 WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
@@ -25,8 +26,8 @@ def of_linear_kernel(X, regularization, weights):
 
 def on_features(X, regularization, weights):
     """Solve on exact features of the linear kernel."""
-    features, pivots, triangle = gram.features_of(X @ X.T, weights, regularization)
-    return gram.FeatureFactor(DirectFactor(features, regularization, weights), pivots, triangle)
+    features, pivots, triangle = features_of(X @ X.T, weights, regularization)
+    return FeatureFactor(DirectFactor(features, regularization, weights), pivots, triangle)
 
 
 # DirectFactor by its first solver is what the others are compared with.

@@ -8,7 +8,7 @@ from factor_factories import WEIGHTED, assert_same_subspace, close
 from factories import make_rows, paper_statistics
 from numpy.testing import assert_allclose, assert_array_equal
 
-from pcsda.core import gram, linalg
+from pcsda.core import gram, kernel_matrix, linalg
 from pcsda.core.direct import DirectFactor
 
 SIZES = [8, 5, 6, 2]
@@ -33,11 +33,11 @@ def test_solving_a_kernel_equals_solving_its_features(weighted, regularization):
     features = eigen_features(matrix)
     expected = DirectFactor(features, regularization, weights).solve(groups)
     assert_same_subspace(factor.solve(groups), expected, (matrix, features), 1e-7)
-    exact, pivots, triangle = gram.features_of(matrix.copy(), weights, regularization)
+    exact, pivots, triangle = kernel_matrix.features_of(matrix.copy(), weights, regularization)
     assert_allclose(exact @ exact.T, matrix, atol=1e-9)
     assert_allclose(exact[pivots], triangle, atol=1e-12)
     inner = DirectFactor(exact, regularization, weights)
-    found = gram.FeatureFactor(inner, pivots, triangle).solve(groups)
+    found = kernel_matrix.FeatureFactor(inner, pivots, triangle).solve(groups)
     assert found.means is None
     assert_same_subspace(found, expected, (matrix, features), 1e-6)
 
@@ -46,8 +46,8 @@ def test_solving_a_kernel_equals_solving_its_features(weighted, regularization):
 def test_a_kernel_matrix_has_the_total_variance_of_its_rows(weighted):
     X, groups, weights = make_rows(SIZES, 4, weighted=weighted)
     expected = paper_statistics(X, groups, weights).total_variance
-    assert_allclose(gram.total_variance(X @ X.T, weights), expected, rtol=1e-11)
-    assert_allclose(gram.kernel_ridge(X @ X.T, weights, 0.3), 0.3 * expected, rtol=1e-11)
+    assert_allclose(kernel_matrix.total_variance(X @ X.T, weights), expected, rtol=1e-11)
+    assert_allclose(kernel_matrix.kernel_ridge(X @ X.T, weights, 0.3), 0.3 * expected, rtol=1e-11)
 
 
 @WEIGHTED
@@ -58,13 +58,13 @@ def test_moving_the_origin_centres_rows_up_to_a_constant_feature(monkeypatch, we
     far = X + 50
     s = paper_statistics(X, groups, weights)
     matrix = far @ far.T
-    means = gram.move_origin(matrix, weights, s.total_variance)
+    means = kernel_matrix.move_origin(matrix, weights, s.total_variance)
     mean = np.average(far, axis=0, weights=weights)
     assert_allclose(means, far @ mean, rtol=1e-12)
     centred = far - mean
     assert_allclose(matrix, centred @ centred.T + s.total_variance / len(X), atol=1e-8)
     near = X @ X.T
-    assert gram.move_origin(near, weights, s.total_variance) is None
+    assert kernel_matrix.move_origin(near, weights, s.total_variance) is None
     assert_array_equal(near, X @ X.T)
 
 
@@ -153,7 +153,7 @@ def test_rounding_of_the_factor_adds_no_axis():
     close(found.eigenvalues, DirectFactor(X, 1e-8).solve(groups).eigenvalues, 1e-5)
 
 
-@pytest.mark.parametrize("make", [gram.kernel_ridge, gram.features_of])
+@pytest.mark.parametrize("make", [kernel_matrix.kernel_ridge, kernel_matrix.features_of])
 def test_non_kernel_values_are_refused(make):
     def call(matrix, regularization=0.1):
         return make(matrix, None, regularization)
@@ -182,22 +182,23 @@ def test_an_indefinite_matrix_has_no_factor():
 
 def test_features_that_lose_more_than_the_ridge_are_refused(monkeypatch):
     matrix = rbf_matrix(make_rows([16, 12, 15], 5)[0])
-    monkeypatch.setattr(gram, "FEATURE_TOLERANCE", 0.3)
+    monkeypatch.setattr(kernel_matrix, "FEATURE_TOLERANCE", 0.3)
     with pytest.raises(ValueError, match=r"are too coarse for regularization=0\.001"):
-        gram.features_of(matrix, None, 1e-3)
+        kernel_matrix.features_of(matrix, None, 1e-3)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_values_too_coarse_for_features_are_refused_in_their_type(dtype):
     near, far = rbf_matrix(make_rows([8, 5], 4)[0]), np.full((4, 4), 1e12) + np.eye(4)
-    gram.require_fine(near, dtype)
-    gram.require_fine(np.full((4, 4), 3.0), dtype)  # kernel maps accept rows that are all equal
+    kernel_matrix.require_fine(near, dtype)
+    # Kernel maps accept rows that are all equal.
+    kernel_matrix.require_fine(np.full((4, 4), 3.0), dtype)
     message = "are too coarse to tell rows apart; centre X first or change the kernel's"
     with pytest.raises(ValueError, match=message):
-        gram.require_fine(far, dtype)
+        kernel_matrix.require_fine(far, dtype)
     middle = np.full((4, 4), 1e7) + np.eye(4)
     if dtype == np.float32:
         with pytest.raises(ValueError, match=message):
-            gram.require_fine(middle, dtype)
+            kernel_matrix.require_fine(middle, dtype)
     else:
-        gram.require_fine(middle, dtype)
+        kernel_matrix.require_fine(middle, dtype)

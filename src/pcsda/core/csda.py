@@ -10,7 +10,7 @@ import numpy as np
 from . import csda_dual, csda_solvers, krylov, linalg
 from .csda_dual import Centred, FeaturePart, Solved, is_coarse
 from .direct import keep_leading, linear_subspace, out_of_row_span
-from .gram import FeatureFactor, features_of, kernel_ridge, not_definite
+from .kernel_matrix import FeatureFactor, features_of, kernel_ridge, not_definite
 from .linalg import Array, Floats, Ints, SingularMatrixError
 from .loo import Leave
 from .scatter import GroupScatter, group_means

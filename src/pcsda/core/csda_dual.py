@@ -13,7 +13,7 @@ import numpy as np
 from . import csda_solvers, krylov, linalg
 from .csda_solvers import Forms
 from .direct import keep_leading
-from .gram import EPSILON, FEATURE_TOLERANCE
+from .kernel_matrix import EPSILON, FEATURE_TOLERANCE
 from .linalg import Array, Ints
 from .loo import Leave
 from .scatter import GroupScatter

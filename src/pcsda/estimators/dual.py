@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from .. import validation
 from ..core.factor import factor_once
 from ..core.fit import Fitted, fit
-from ..core.gram import FeatureFactor, features_of, of_kernel
+from ..core.gram import of_kernel
+from ..core.kernel_matrix import FeatureFactor, features_of
 from ..core.kernel_once import KernelOnce
 from ..core.kmeans import kernel_kmeans
 from ..core.linalg import Array, Floats, Ints, Mask, is_light, one_thread

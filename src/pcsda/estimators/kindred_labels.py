@@ -14,7 +14,7 @@ from .. import validation
 from ..core import linalg
 from ..core.calibration import Calibration
 from ..core.density import Posterior
-from ..core.gram import FEATURE_TOLERANCE
+from ..core.kernel_matrix import FEATURE_TOLERANCE
 from ..core.kindred import Kindred, Places, Predictive
 from ..core.kindred_fit import Fold, KindredFit, fit_kindred
 from ..core.labelled import LabelSums, spread_unknown

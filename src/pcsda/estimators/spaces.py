@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from ..core import linalg
-from ..core.gram import FEATURE_TOLERANCE, features_of
+from ..core.kernel_matrix import FEATURE_TOLERANCE, features_of
 from ..core.linalg import Array, Floats, Ints, Mask
 from ..core.spread import centred
 from ..kernels import Kernel, training_matrix

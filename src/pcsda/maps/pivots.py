@@ -17,7 +17,7 @@ from sklearn.utils import check_array
 
 from .. import validation
 from ..core import linalg
-from ..core.gram import require_fine, require_fine_rows
+from ..core.kernel_matrix import require_fine, require_fine_rows
 from ..core.linalg import Array, Floats, Ints
 from ..core.spread import no_spread
 from ..kernels import Kernel, check_memory, not_finite, training_matrix
