@@ -8,8 +8,7 @@ negatives:
 - `Posterior`: one Gaussian or t distribution about the centre of all labels in a bank;
 - `Blend`: the mixture, and a second model that treats all negatives as one cloud along Fisher's
   discriminant axis of the subspace (the model for K = 1). The mixture resolves more detail; the
-  cloud has fewer parameters. With few positives, a ridge keeps the error of their mean from turning
-  the axis.
+  cloud has fewer parameters.
 
 A log ratio is ln p(z | positive) - ln p(z | negative). Each density provides one or more log
 ratios, called *views* and stacked along the first axis. The calibration weights the views and adds
@@ -29,9 +28,10 @@ import numpy as np
 
 from . import left_density, linalg
 from .covariance import Moments, require_regular
-from .left_density import Remaining, Spread
+from .fisher import cloud_ratio_without, fisher_axis, scaled
+from .left_density import Spread
 from .linalg import Array, Floats, Ints, SingularMatrixError, TooFewRowsError
-from .loo import FEW_POSITIVES, SMALLEST_GAP, LeftOut
+from .loo import LeftOut
 from .student import (
     energy,
     fit_tail,
@@ -41,10 +41,6 @@ from .student import (
     shared_mean_log_likelihood,
     sum_by,
 )
-
-# Ridge on the covariance behind Fisher's axis, relative to the criterion's denominator: for n
-# positives, this number times 1/sqrt(n) - 1/sqrt(FEW_POSITIVES), or 0 if that is negative.
-AXIS_RIDGE = 5.0
 
 
 class Density(Protocol):
@@ -441,7 +437,9 @@ class Blend:
         mixture = Mixture.fit(moments, nu)
         if len(mixture.centres) == 1:  # a single subclass is one cloud already
             return mixture
-        axis = _cloud_axis(mixture, moments)
+        centre, spread = mixture.middle
+        cloud = mixture.negative + spread.T @ spread
+        axis = fisher_axis(mixture.positive, cloud, centre, moments)
         return mixture if axis is None else cls(mixture, axis)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -523,7 +521,9 @@ class Blend:
         rest = left_density.remaining_positives(base.spreads[0], left)
         if rest is not None and self.has_axis:
             ratio = positive.log_density(on_axis) - negative.log_density(on_axis - cloud.centres)
-            ratio[rest.rows] = self._cloud_without(rest, left, counts)
+            ratio[rest.rows] = cloud_ratio_without(
+                base.factors, base.middle, self.tail, rest, left, counts
+            )
         else:
             moved = replace(left, coordinates=on_axis, residuals=on_axis)
             about = left_density.about_all(moved).coordinates
@@ -532,36 +532,6 @@ class Blend:
         centres = base.centres, base.log_weights
         mixture = left_density.log_ratio(*base.spreads, *centres, left, counts, rest)
         return np.stack([mixture, ratio])
-
-    def _cloud_without(self, rest: Remaining, left: LeftOut, counts: Array) -> Array:
-        """Return the cloud's log ratios of left-out rows, on a Fisher axis found without them.
-
-        Few positives pull Fisher's axis toward themselves, so the axis is found again for each
-        block of rows that includes positives. All vectors are in coordinates that whiten the cloud,
-        because the cloud may be far wider than the positives.
-        """
-        base, share = self.base, counts[0] / counts.sum()
-        centre, spread = base.middle
-        positive, negative = base.factors
-        cloud = np.asarray(np.linalg.qr(np.vstack([negative.T, spread]), mode="r")).T
-        back = linalg.triangular_inverse(cloud)
-        turn = back @ positive
-        inner = turn @ rest.covariances @ turn.T
-        toward = back @ centre + rest.moves @ turn.T
-        pooled = share * inner + (1 - share) * np.eye(len(centre))
-        pooled += _axis_ridge(counts) * back @ back.T
-        axis = np.linalg.solve(pooled, toward[:, :, None])[:, :, 0]
-        outside = np.einsum("bi,bi->b", axis, axis)
-        inside = np.einsum("bi,bij,bj->b", axis, inner, axis)
-        inside = np.maximum(inside, SMALLEST_GAP * outside)
-        z = left.coordinates[rest.rows] @ back.T
-        along = np.einsum("ij,ij->i", z, axis[rest.block])
-        apart = along - np.einsum("bi,bi->b", toward, axis)[rest.block]
-        far = energy(apart**2 / outside[rest.block], 1, self.tail)
-        near = energy(along**2 / inside[rest.block], 1, self.tail)
-        volume = 0.5 * (np.log(outside) - np.log(inside))
-        ratio: Array = volume[rest.block] + far - near
-        return ratio
 
     def with_tails(self, left: LeftOut) -> Blend:
         """Return the density with the tails of mixture and cloud fitted to left-out negatives."""
@@ -579,7 +549,7 @@ class Blend:
 
     def margin(self, axes: Sequence[int]) -> Blend:
         """Return the marginal density on a subset of the axes."""
-        return replace(self, base=self.base.margin(axes), axis=_scaled(self.axis[list(axes)]))
+        return replace(self, base=self.base.margin(axes), axis=scaled(self.axis[list(axes)]))
 
 
 @dataclass(frozen=True)
@@ -650,40 +620,3 @@ def _products(z: Floats, columns: Array) -> Array:
 def _fitted_fields(density: Mixture | Blend) -> dict[str, Any]:
     """Return the fields of a density without cached values, for copying and pickling."""
     return {field.name: getattr(density, field.name) for field in fields(density)}
-
-
-def _cloud_axis(mixture: Mixture, moments: Moments) -> Array | None:
-    """Return the axis that best separates positives from the cloud of all negatives, or None.
-
-    Fisher's axis amplifies the error of the positive mean along directions in which rows vary
-    little, and positives hidden among the negatives turn the axis away from the positive class. So
-    if positives are few, a ridge is added: a multiple of the criterion's denominator, which is the
-    identity on the axes. With a single positive, the error of the mean is as large as the spread of
-    the rows. So if no positive can be left out, only the criterion's ridged scatter determines the
-    axis. Returns None if the class means are equal up to rounding.
-    """
-    (centre, spread), counts = mixture.middle, moments.scatter.counts
-    if moments.n_positive > 0 or moments.ridged is None:
-        # With all K axes, Fisher's axis for the pooled covariance is the solution for K = 1.
-        share, cloud = counts[0] / counts.sum(), mixture.negative + spread.T @ spread
-        covariance = share * mixture.positive + (1 - share) * cloud
-        covariance += _axis_ridge(counts) * np.eye(len(centre))
-    else:
-        covariance = moments.ridged / counts.sum()
-    axis = np.asarray(np.linalg.solve(covariance, centre), dtype=np.float64)
-    if centre @ axis <= linalg.SAME_POINT**2:  # the means differ only by rounding
-        return None
-    axis = _scaled(axis)
-    return axis if axis.any() else None
-
-
-def _axis_ridge(counts: Array) -> float:
-    """Return the ridge for Fisher's axis, given the group sizes with the positives first."""
-    few = 1 / np.sqrt(max(counts[0], 1.0)) - 1 / np.sqrt(FEW_POSITIVES)
-    return max(AXIS_RIDGE * float(few), 0.0) / float(counts.sum())
-
-
-def _scaled(axis: Array) -> Array:
-    """Scale an axis so that its largest entry has magnitude one; an axis of zeros stays zero."""
-    largest = float(np.abs(axis).max(initial=0.0))
-    return axis / largest if np.isfinite(largest) and largest > 0 else np.zeros_like(axis)
