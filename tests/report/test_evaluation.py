@@ -17,7 +17,8 @@ from pcsda.datasets import make_class_specific
 from pcsda.report import evaluate, evaluate_scores, page
 from pcsda.report.figures import Settings, percent
 from pcsda.report.reasons import EXPLAINED
-from pcsda.report.views import CURVE_POINTS, make_view, subspace_sample
+from pcsda.report.subspaces import subspace_sample
+from pcsda.report.views import CURVE_POINTS, make_view
 from pcsda.report.words import answer, summary
 from pcsda.scoring import Scorer
 

@@ -14,7 +14,8 @@ from sklearn.datasets import make_blobs
 from pcsda import PCSDA
 from pcsda.report import evaluate, page, write_page
 from pcsda.report.evaluation import LABEL_VIEWS, PART, POINTS_PART
-from pcsda.report.views import make_view, subspace_sample
+from pcsda.report.subspaces import subspace_sample
+from pcsda.report.views import make_view
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from ..estimators import MixtureVerifier
 from ..onnx_export import export_onnx
 from ..partition import counted
 from ..persistence import load
-from ..report.evaluation import changed_parameters
+from ..report.facts import changed_parameters
 from ..scoring import Scorer
 from ..unwrap import unwrap
 from .preparing import facts_of

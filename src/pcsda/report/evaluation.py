@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,14 +16,13 @@ from sklearn.utils import check_consistent_length, column_or_1d
 
 from .. import metrics
 from ..core.linalg import Array, Ints, Mask
-from ..estimators import MixtureVerifier
-from ..partition import MIXED, counted
 from ..scoring import Scorer
-from ..unwrap import unwrap
 from ..validation import MatrixLike, Seed, random_source
+from .facts import NAMES, facts_about, naming_fact
 from .figures import Figure, Settings, figures, identification, settle_threshold, value_of
 from .reasons import reasons
-from .views import View, make_view, subspace_sample, take_rows
+from .subspaces import Drawn, subspaces_of
+from .views import View, make_view, take_rows
 
 # A bank also has a view for each of up to LABEL_VIEWS labels, those with the highest error rates.
 # The curves of these views have PART times fewer points than usual, and the subspace plots have
@@ -32,14 +30,7 @@ from .views import View, make_view, subspace_sample, take_rows
 LABEL_VIEWS = 30
 PART = 5
 POINTS_PART = 10
-# If more subclasses than this have the same name, the name is written only once in a plot.
-MOST_ALIKE = 3
-# Name of the fact that says how many rows a bank with a threshold names correctly.
-NAMES = "Names by identify"
-
-# A label whose subspace is drawn: its value in the model and in y, and the factor by which the
-# limit on points is reduced.
-Drawn = tuple[Any, Any, int]
+# What an evaluation consists of besides facts and subspaces, and the labels to draw.
 Parts = tuple[dict[str, Any], list[Drawn]]
 
 
@@ -263,11 +254,11 @@ def evaluate_scores(
         parts, drawn = _of_bank(scorer, units, ratios, settings)
     else:
         parts, drawn = _of_one(scorer, units, ratios, settings, pos_label)
-    facts = _facts(scorer, labels)
+    facts = facts_about(scorer, labels)
     if trials is not None:
         facts["Trials"] = str(n_units)
     if hasattr(scorer.final, "threshold_") and scorer.is_bank and pos_label is None:
-        facts[NAMES] = _named(scorer, units.labels, ratios)
+        facts[NAMES] = naming_fact(scorer, units.labels, ratios)
     why: list[str] = []
     if trials is None and not scorer.is_bank:
         one, own = parts["views"][0], np.asarray(labels == drawn[0][1])
@@ -276,7 +267,7 @@ def evaluate_scores(
     together = len(parts["views"]) - len(drawn)
     return Evaluation(
         **parts,
-        subspaces=[*[None] * together, *_subspaces(scorer, labels, ids, drawn, take, seed)],
+        subspaces=[*[None] * together, *subspaces_of(scorer, labels, ids, drawn, take, seed)],
         truth=units.labels.astype(str),
         ids=units.ids.astype(str),
         settings=settings,
@@ -377,24 +368,6 @@ def _of_bank(scorer: Scorer, units: _Units, ratios: Array, settings: Settings) -
     }, [(scorer.labels[i], scorer.labels[i], POINTS_PART) for i in shown]
 
 
-def _named(scorer: Scorer, labels: NDArray[Any], ratios: Array) -> str:
-    """Describe the results of `identify`, which applies its threshold to the best label only."""
-    best = ratios.argmax(axis=1)
-    at_threshold = ratios.max(axis=1) >= scorer.final.threshold_.value
-    truth = np.column_stack([labels == label for label in scorer.labels])
-    known, right = truth.any(axis=1), truth[np.arange(len(labels)), best]
-    value = scorer.final.threshold_.value
-    text = (
-        f"at its threshold {value:.4g} it names {(right & at_threshold).sum():,} of "
-        f"{known.sum():,} rows of its labels correctly, "
-        f"{(known & ~right & at_threshold).sum():,} wrongly, and calls "
-        f"{(known & ~at_threshold).sum():,} unknown"
-    )
-    if known.all():
-        return text
-    return f"{text}; of {(~known).sum():,} strangers it names {(~known & at_threshold).sum():,}"
-
-
 def _label_figures(name: str, positive: Mask, llr: Array, s: Settings) -> dict[str, Any]:
     """Measure one label of a bank; figures that need both positives and negatives may be None."""
     both = positive.any() and not positive.all()
@@ -407,108 +380,3 @@ def _label_figures(name: str, positive: Mask, llr: Array, s: Settings) -> dict[s
         "average_precision": float(average_precision_score(positive, llr)) if both else None,
         "cllr": metrics.cllr(positive, llr) if both else None,
     }
-
-
-def _subspaces(
-    scorer: Scorer,
-    labels: NDArray[Any],
-    ids: NDArray[Any],
-    drawn: list[Drawn],
-    take: Callable[[Ints], Any],
-    seed: int,
-) -> list[dict[str, Any] | None]:
-    """Project a sample of rows onto the first two axes of each label in `drawn`.
-
-    The result is None for each label of a mixture: every mode has its own subspace, but the mixture
-    as a whole has none.
-    """
-    if any(isinstance(scorer.verifier(label), MixtureVerifier) for label, *_ in drawn):
-        return [None] * len(drawn)
-    samples = [subspace_sample(labels == interest, seed, share) for _, interest, share in drawn]
-    if not samples:
-        return []
-    wanted = np.unique(np.concatenate(samples))
-    X = take(wanted)
-    found: list[dict[str, Any] | None] = []
-    for (label, interest, _), rows in zip(drawn, samples, strict=True):
-        points = take_rows(X, np.searchsorted(wanted, rows))
-        z, second = scorer.coordinates(points, label), "axis 2"
-        if z.shape[1] == 1:
-            # With a single axis, the score is the second coordinate.
-            second = "log-likelihood ratio"
-            ratios = scorer.log_likelihood_ratios(points)
-            z = np.column_stack([z, ratios[:, scorer.labels.index(label)]])
-        kept = {"truth": labels[rows].astype(str), "id": ids[rows].astype(str)}
-        kept |= {"x": z[:, 0], "y": z[:, 1], "positive": labels[rows] == interest}
-        named = _named_centres(scorer.verifier(label))
-        found.append({"axes": ["axis 1", second], "centres": named, **kept})
-    return found
-
-
-def _named_centres(model: BaseEstimator) -> list[tuple[str, float, float]]:
-    """Return names and first two coordinates of the subclasses with a majority label.
-
-    A name shared by many subclasses is written only once, at the largest of them, so that labels
-    do not overlap.
-    """
-    names = getattr(model, "subclass_names_", None)
-    if names is None or model.n_components_ < 2:
-        return []
-    centres = model.density_.base.subclasses
-    if centres.shape[1] < 2:  # a second density may have axes of its own
-        return []
-    times, seen = Counter(names), set()
-    found = []
-    for i in np.argsort(-np.asarray(model.subclass_counts_), kind="stable"):
-        name = names[i]
-        if name.endswith(MIXED) or (name in seen and times[name] > MOST_ALIKE):
-            continue
-        seen.add(name)
-        shown = name if times[name] <= MOST_ALIKE else f"{name} (largest of {times[name]})"
-        found.append((shown, *centres[i, :2].tolist()))
-    return found
-
-
-def changed_parameters(model: BaseEstimator) -> dict[str, Any]:
-    """Return the parameters that differ from the library defaults."""
-    defaults = type(model)().get_params()
-    given = model.get_params(deep=False).items()
-    return {n: v for n, v in given if n != "pos_label" and repr(v) != repr(defaults[n])}
-
-
-def _facts(scorer: Scorer, labels: NDArray[Any]) -> dict[str, str]:
-    """Return short descriptions of the model and the test data, by name."""
-    models = [scorer.verifier(label) for label in scorer.labels]
-    kind = type(models[0]).__name__
-    kind = f"bank of {len(models)} {kind} models" if scorer.is_bank else kind
-    before = [type(step).__name__ for step in unwrap(scorer.model).before]
-    given = [
-        f"{name}={value!r:.60}"
-        for name, value in changed_parameters(models[0]).items()
-        if name not in ("verbose", "n_jobs")
-    ]
-    if isinstance(models[0], MixtureVerifier):
-        sizes = {"Modes": str(models[0].n_modes_)}
-    else:
-        sizes = {
-            "Subclasses": _span([len(model.subclass_counts_) for model in models]),
-            "Dimensions of the subspace": _span([model.n_components_ for model in models]),
-        }
-        # Each label of a bank has its own subclasses, named in its plot.
-        if not scorer.is_bank and (names := getattr(models[0], "subclass_names_", None)):
-            sizes["Subclasses"] += ": " + ", ".join(counted(names))
-    chosen = {} if scorer.threshold is None else {"Threshold of the model": str(scorer.threshold)}
-    return {
-        "Model": ", ".join([*before, kind]),
-        "Parameters": ", ".join(given) or "defaults",
-        **sizes,
-        "Features": str(scorer.n_features),
-        "Test rows": str(len(labels)),
-        "Labels in the test": str(len(np.unique(labels.astype(str)))),
-        **chosen,
-    }
-
-
-def _span(values: list[int]) -> str:
-    low, high = min(values), max(values)
-    return str(low) if low == high else f"{low} to {high}"

@@ -21,7 +21,8 @@ from scipy.special import ndtri
 
 from ..validation import NOT_INSTALLED, import_extra
 from ..writing import whole_file
-from .evaluation import NAMES, Evaluation
+from .evaluation import Evaluation
+from .facts import NAMES
 from .figures import Figure, value_of, written
 from .words import answer, summary
 

@@ -14,7 +14,8 @@ from ..estimators import MixtureVerifier
 from ..scoring import Scorer
 from ..unwrap import unwrap
 from ..validation import MatrixLike
-from .views import View, subspace_sample, take_rows
+from .subspaces import subspace_sample
+from .views import View, take_rows
 
 # How many of the worst positives, and of the worst negatives, are explained.
 EXPLAINED = 30

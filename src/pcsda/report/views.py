@@ -15,10 +15,9 @@ from .. import metrics
 from ..core.linalg import Array, Ints, Mask
 from .figures import FMR, Settings
 
-# Limits that keep a page small: points of a curve, listed trials, points in a subspace, bins.
+# Limits that keep a page small: points of a curve, listed trials, bins.
 CURVE_POINTS = 800
 LISTED = 100
-SUBSPACE_POINTS = 1200
 BINS = 60
 # Calibration: at most this many groups of similar probability, each with at least this many rows.
 CALIBRATION_GROUPS, LEAST_IN_GROUP = 10, 10
@@ -155,20 +154,6 @@ def _calibration(positive: Mask, llr: Array, level: float) -> dict[str, NDArray[
     tests = (binomtest(int(part.sum()), len(part)) for part in truth)
     low, high = np.array([test.proportion_ci(level, "wilson") for test in tests]).T
     return {"expected": expected, "observed": share, "low": low, "high": high, "count": count}
-
-
-def subspace_sample(positive: Mask, seed: int, share: int = 1) -> Ints:
-    """Return the numbers of the rows to plot.
-
-    These are all rows or, if there are too many, a sample in which at most half are positives.
-    """
-    limit = SUBSPACE_POINTS // share
-    if len(positive) <= limit:
-        return np.arange(len(positive))
-    rng = np.random.default_rng(seed)
-    few = rng.permutation(np.flatnonzero(positive))[: limit // 2]
-    rest = rng.permutation(np.flatnonzero(~positive))[: limit - len(few)]
-    return np.sort(np.concatenate([few, rest]))
 
 
 def take_rows(X: Any, rows: Ints) -> Any:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .evaluation import NAMES, Evaluation
+from .evaluation import Evaluation
+from .facts import NAMES
 from .figures import Figure, percent, value_of
 
 # Calibration counts as good if it loses at most this fraction of Cllr, or this many bits.
