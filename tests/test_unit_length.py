@@ -14,7 +14,7 @@ from sklearn.preprocessing import Normalizer, normalize
 from pcsda import PCSDA, KernelPCSDA, VerifierBank, VerifierPipeline, export_onnx, load, save
 from pcsda.core.kindred_fit import fit_kindred
 from pcsda.core.linalg import unit_rows
-from pcsda.estimators import kindred_labels
+from pcsda.estimators import kindred_choice
 
 PLAIN = PCSDA(random_state=0)
 KERNEL = KernelPCSDA(gamma="all", random_state=0)
@@ -78,7 +78,7 @@ def test_rows_stay_as_they_are_where_length_matters(width, background, monkeypat
     X, y = people(14, 4, width)
     others = people(6, 1, width, seed=9)[0] if background else None
     bank = VerifierBank(PLAIN).fit(X, y, background=others)
-    monkeypatch.setattr(kindred_labels, "LEAST_GAIN", np.inf)
+    monkeypatch.setattr(kindred_choice, "LEAST_GAIN", np.inf)
     plain = VerifierBank(PLAIN).fit(X, y, background=others)
     assert bank.unit_length_ is plain.unit_length_ is False
     new = people(14, 2, width, seed=1)[0]
@@ -89,7 +89,7 @@ def test_rows_stay_as_they_are_where_length_matters(width, background, monkeypat
 
 @pytest.mark.more
 def test_only_banks_with_common_covariances_choose(monkeypatch):
-    monkeypatch.setattr(kindred_labels, "LEAST_GAIN", -np.inf)  # all that choose take unit length
+    monkeypatch.setattr(kindred_choice, "LEAST_GAIN", -np.inf)  # all that choose take unit length
     X, y = rows_of()
     assert VerifierBank(PLAIN).fit(X, y).unit_length_
     assert not VerifierBank(PCSDA(3, random_state=0)).fit(X, y).unit_length_
@@ -98,7 +98,7 @@ def test_only_banks_with_common_covariances_choose(monkeypatch):
 
 @pytest.mark.more
 def test_kernels_choose_unless_they_were_given_for_rows_as_they_are(monkeypatch):
-    monkeypatch.setattr(kindred_labels, "LEAST_GAIN", -np.inf)
+    monkeypatch.setattr(kindred_choice, "LEAST_GAIN", -np.inf)
     X, y = rows_of()
 
     def chooses(**given):
@@ -128,12 +128,12 @@ def test_pairs_decide_where_strangers_hide_the_known(monkeypatch):
         fit_kindred(rows, y, np.random.default_rng(0), ridges=(1.0,)) for rows in (X, unit_rows(X))
     ]
     best, pairs = ([getattr(one, name) for one in trials] for name in ("loss", "pair_loss"))
-    assert best[0] - best[1] < kindred_labels.LEAST_GAIN
-    assert pairs[0] - pairs[1] > kindred_labels.LEAST_GAIN
+    assert best[0] - best[1] < kindred_choice.LEAST_GAIN
+    assert pairs[0] - pairs[1] > kindred_choice.LEAST_GAIN
     bank = VerifierBank(PLAIN).fit(X, y)
     assert bank.unit_length_
     new, names = exposed(people(60, 9, width=20, within=1.5)[0], 1), np.repeat(np.arange(60), 9)
-    monkeypatch.setattr(kindred_labels, "LEAST_GAIN", np.inf)
+    monkeypatch.setattr(kindred_choice, "LEAST_GAIN", np.inf)
     assert bank.score(new, names) > VerifierBank(PLAIN).fit(X, y).score(new, names) + 0.05
 
 
@@ -155,7 +155,7 @@ def test_single_rows_are_divided_where_lengths_have_heavy_tails(template, width,
     close(bank.log_likelihood_ratio(X), plain.log_likelihood_ratio(normalize(X)), 1e-6)
     refreshed = plain.refresh().log_likelihood_ratio(normalize(X))
     close(bank.refresh().log_likelihood_ratio(X), refreshed, 1e-6)
-    monkeypatch.setattr(kindred_labels, "LIGHTER_TAILS", np.inf)
+    monkeypatch.setattr(kindred_choice, "LIGHTER_TAILS", np.inf)
     raw = VerifierBank(template).fit(X, y)
     assert not raw.unit_length_
     assert np.mean(ratios.argmax(axis=1) == names) > raw.score(new, names) + 0.1
@@ -172,7 +172,7 @@ def test_single_rows_without_heavy_tails_stay_as_they_are(template):
 
 def test_some_single_rows_decide_for_many(monkeypatch):
     X, y = rows_of(60, 1)
-    monkeypatch.setattr(kindred_labels, "CHOICE_LABELS", 30)
+    monkeypatch.setattr(kindred_choice, "CHOICE_LABELS", 30)
     assert VerifierBank(PLAIN).fit(X, y).unit_length_
 
 
@@ -267,7 +267,7 @@ def test_after_a_change_labels_equal_those_of_normalised_rows(template, width, c
     column = bank.classes_.tolist().index(4)
     close(bank.models_[4].log_likelihood_ratio(rows["new"]), ratios[:, column], 1e-6)
     close(bank.models_[4][-1].eigenvalues_, plain.models_[4].eigenvalues_, 1e-6)
-    monkeypatch.setattr(kindred_labels, "LEAST_GAIN", np.inf)  # a refresh does not choose again
+    monkeypatch.setattr(kindred_choice, "LEAST_GAIN", np.inf)  # a refresh does not choose again
     bank.refresh()
     assert bank.unit_length_
     again = plain.refresh().log_likelihood_ratio(normalize(rows["new"]))
@@ -289,14 +289,14 @@ def test_some_labels_decide_for_many(monkeypatch):
     X, y = np.concatenate([X, rows_of(30, 1, seed=2)[0]]), np.append(y, 40 + np.arange(30))
     whole = VerifierBank(PLAIN).fit(X, y)
     fitted = []
-    fit = kindred_labels.fit_kindred
+    fit = kindred_choice.fit_kindred
 
     def counted(rows, owner, *args, **more):
         fitted.append(np.bincount(owner))
         return fit(rows, owner, *args, **more)
 
-    monkeypatch.setattr(kindred_labels, "fit_kindred", counted)
-    monkeypatch.setattr(kindred_labels, "CHOICE_LABELS", 20)
+    monkeypatch.setattr(kindred_choice, "fit_kindred", counted)
+    monkeypatch.setattr(kindred_choice, "CHOICE_LABELS", 20)
     bank = VerifierBank(PLAIN).fit(X, y)
     assert bank.unit_length_
     assert whole.unit_length_

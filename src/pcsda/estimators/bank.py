@@ -38,7 +38,8 @@ from .changes import (
 )
 from .doors import Door
 from .grid import seeded_of
-from .kindred_labels import KindredLabels, are_kindred
+from .kindred_choice import are_kindred
+from .kindred_labels import KindredLabels
 from .linear import PCSDA
 from .naming import name_in_bank
 from .pooled_labels import PooledLabels, can_pool
