@@ -21,8 +21,8 @@ from pcsda.retrieval.estimates import (
     falling,
     fit_shape,
     log_likelihood,
-    rows_to_rule_out,
 )
+from pcsda.retrieval.stopping import rows_to_rule_out
 
 
 def chance(pool, positives, drawn, hits):

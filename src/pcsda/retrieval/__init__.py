@@ -1,7 +1,8 @@
 """Search sessions that start from a few examples and find the rest of the class."""
 
-from .estimates import Remaining, Stop
+from .estimates import Remaining
 from .session import SearchSession
+from .stopping import Stop
 
 __all__ = ["Remaining", "SearchSession", "Stop"]
 

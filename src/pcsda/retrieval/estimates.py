@@ -1,4 +1,4 @@
-"""Estimates of the number of class members left to find, and the decision whether to stop."""
+"""Estimates of the number of class members left to find."""
 
 from __future__ import annotations
 
@@ -95,47 +95,6 @@ class Remaining:
             f"{self.count_high}), based on {RESTS_ON[self.basis]}"
         )
         return f"{text}. {self.note}" if self.note else text
-
-
-@dataclass(frozen=True)
-class Stop:
-    """The decision whether a session may stop; ``bool(stop)`` is true if it may.
-
-    Attributes
-    ----------
-    stop : bool
-        Whether the session may stop.
-    reason : str
-        The reason in words.
-    basis : {"audit", "model", "none"}
-        Where the bound comes from: a random audit, the model, or "none" if there is none yet. A
-        bound from the model holds if the rest of the class resembles what was found.
-    recall_low : float
-        Lower bound, at 95 % confidence, on the share of the class that has been found.
-    audit_rows : int
-        Size of a random audit that would confirm the goal without the model if the audit finds no
-        member; 0 if the size is unknown or no audit is needed.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from pcsda import SearchSession
-    >>> session = SearchSession(np.eye(30))
-    >>> bool(session.stop())
-    False
-    """
-
-    stop: bool
-    reason: str
-    basis: str
-    recall_low: float
-    audit_rows: int = 0
-
-    def __bool__(self) -> bool:
-        return self.stop
-
-    def __str__(self) -> str:
-        return self.reason
 
 
 def count_by_model(
@@ -457,26 +416,3 @@ def count_by_audit(pool: int, drawn: int, positive: int) -> tuple[float, int, in
         counts, True, key=lambda count: hypergeom.cdf(positive, pool, count, drawn) <= tail
     )
     return pool * positive / drawn, counts[low], counts[high - 1]
-
-
-def rows_to_rule_out(pool: int, members: int) -> int:
-    """Return the size of a random audit that could rule out that `members` members are left.
-
-    An audit of this size rules it out, at 95 % confidence, if it finds no member.
-    """
-    members = min(max(members, 1), pool)
-    rows = range(1, pool - members + 2)
-    tail = (1 - LEVEL) / 2
-    return rows[
-        bisect_left(rows, True, key=lambda drawn: hypergeom.pmf(0, pool, members, drawn) <= tail)
-    ]
-
-
-def audit_offer(found: int, pool: int, recall: float) -> tuple[int, int]:
-    """Return the sizes of two random audits that show how few members are missing.
-
-    The first, if it finds no member, rules out that as many members are missing as were found. The
-    second, if it finds no member, confirms that the share found is at least `recall`.
-    """
-    allowed = int(found * (1 - recall) / recall + 1e-9)
-    return rows_to_rule_out(pool, found), rows_to_rule_out(pool, allowed + 1)

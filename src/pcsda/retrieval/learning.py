@@ -142,6 +142,16 @@ class Learned:
         ratios[rows[known]] = self.left_out[known]
         return ratios[places]
 
+    def scores_of(self, places: Ints, then: Array) -> tuple[Array, Array]:
+        """Return each answered row's score from before its answer, and its left-out score now.
+
+        `then` holds the scores from before the answers, or NaN. If a row has only one of these
+        scores, it is returned as both; if it has neither, both are NaN.
+        """
+        left_out = dict(zip(self.answers.rows.tolist(), self.left_out, strict=True))
+        now = np.array([left_out.get(place, np.nan) for place in places.tolist()])
+        return np.where(np.isnan(then), now, then), np.where(np.isnan(now), then, now)
+
 
 def learn(
     gallery: Gallery, clusters: Clusters, answers: Answers, estimator: BaseEstimator

@@ -20,7 +20,7 @@ from ..core.threshold import Threshold, check_criterion
 from ..estimators.verifier import Verifier
 from .audits import audited_remaining, draw_audit, unfinished_audit
 from .book import NO_EXAMPLE, LabelBook
-from .estimates import RESTS_ON, Remaining, Stop, audit_offer, count_by_model
+from .estimates import Remaining, count_by_model
 from .gallery import Clusters, Gallery
 from .learning import (
     ALONE,
@@ -34,6 +34,7 @@ from .learning import (
     similarity,
 )
 from .operating import choose_on_gallery
+from .stopping import Stop, decide, without_finds
 from .store import Entry, Store, StoreError
 from .strategies import STRATEGIES, diverse, likely, mixed, uncertain
 
@@ -444,13 +445,10 @@ class SearchSession:
             note = f"{why}, so there is no estimate of how many are left; {remedy}."
             return Remaining(float(len(pool)) / 2, 0, len(pool), len(pool), "model", note)
         ranked = self._book.ranked({name for audit in self.store.audits() for name in audit.ids})
-        count, low, high = count_by_model(
-            yes,
-            no,
-            unknown,
-            [entry.value is True for entry in ranked],
-            self._scores_of(ranked, learned),
-        )
+        places = self.gallery.places(entry.id for entry in ranked)
+        then = np.array([np.nan if entry.score is None else entry.score for entry in ranked])
+        found = [entry.value is True for entry in ranked]
+        count, low, high = count_by_model(yes, no, unknown, found, learned.scores_of(places, then))
         # If the last answers were mostly finds, more are left, whatever the model says.
         lately = [value for value in self.labels().values() if value is not None][-LATELY:]
         high = min(max(high, sum(lately)), len(pool))
@@ -466,18 +464,6 @@ class SearchSession:
         pool = self._book.undecided()
         near = pool[self.gallery.ordinary[pool]]
         return near if len(near) else pool
-
-    def _scores_of(self, ranked: list[Entry], learned: Learned) -> tuple[Array, Array]:
-        """Return each answered row's score from before its answer, and its left-out score now.
-
-        If a row has only one of these scores, it is returned as both; if it has neither, both are
-        NaN.
-        """
-        places = self.gallery.places(entry.id for entry in ranked)
-        left_out = dict(zip(learned.answers.rows.tolist(), learned.left_out, strict=True))
-        now = np.array([left_out.get(place, np.nan) for place in places.tolist()])
-        then = np.array([np.nan if entry.score is None else entry.score for entry in ranked])
-        return np.where(np.isnan(then), now, then), np.where(np.isnan(now), then, now)
 
     def recall(self) -> float:
         """Estimate the share of the class that has been found, from :meth:`remaining`.
@@ -512,58 +498,12 @@ class SearchSession:
             raise ValueError(f"recall={recall!r} must be above 0 and at most 1")
         found = len(self._book.rows(True))
         if found == 0:
-            return self._without_finds()
+            return without_finds(self._book)
         try:
             left = self.remaining()
         except ValueError as error:
             return Stop(False, f"Go on: {error}.", "none", 0.0)
-        return self._decide(found, left, recall)
-
-    def _without_finds(self) -> Stop:
-        """Decide for a session without finds: go on until every row has been shown."""
-        if len(self._book.free()):
-            return Stop(False, f"Go on: {self._book.no_example()}.", "none", 0.0)
-        skipped = len(self._book.rows(None))
-        which = "row" if self.gallery.usable.all() else "finite row"
-        rest = f"{skipped} were skipped" if skipped else f"every {which} has an answer"
-        reason = f"Stop: no {which} was answered yes, and {rest}. {self._book.uncovered()}".strip()
-        return Stop(True, reason, "none", float(skipped == 0))
-
-    def _decide(self, found: int, left: Remaining, recall: float) -> Stop:
-        """Compare the bound with the goal; explain the basis of the bound and how to improve it."""
-        low = found / (found + left.count_high)
-        uncovered = self._book.uncovered()
-        every = f"count, as every {'finite ' if uncovered else ''}row has an answer"
-        which = RESTS_ON[left.basis] if left.n_rows else every
-        free, skipped = len(self._book.free()), len(self._book.rows(None))
-        stop = low >= recall or not free
-        reason = (
-            f"{'Stop' if stop else 'Go on'}: {found} found, at most {left.count_high} "
-            f"left by {which}, so at least {100 * low:.3g} % are found (the goal is "
-            f"{100 * recall:.4g} %)"
-        )
-        enough = 0
-        if left.n_rows and left.basis == "model":
-            twice, enough = audit_offer(found, left.n_rows, recall)
-            reason += (
-                f". The model cannot know of members of another kind: {twice} random rows without "
-                "a find would rule out that as many again are missing, and "
-                f"{enough} would reach the goal without the model"
-                if low >= recall
-                else "; answers to random rows would give a safer bound" * bool(free)
-            )
-        elif low < recall and left.count == 0:
-            enough = audit_offer(found, left.n_rows, recall)[1]
-            reason += (
-                f". {enough} further random rows without a find would reach the goal. At most "
-                f"{self._by_model().count_high} left by {RESTS_ON['model']}"
-            )
-        if skipped and low < recall:
-            shown = "" if free else "No other row is left to show: "
-            rows = "row counts" if skipped == 1 else "rows count"
-            reason += f". {shown}{skipped} skipped {rows} as unanswered"
-        reason = f"{reason}. {uncovered}".strip()
-        return Stop(stop, reason, left.basis, low, enough)
+        return decide(self._book, found, left, recall, self._by_model)
 
     # Files
 
