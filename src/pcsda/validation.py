@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from numbers import Integral, Real
 from typing import Any, Protocol, TypeAlias
@@ -356,11 +356,6 @@ def check_groups(groups: ArrayLike | None, n_rows: int) -> Ints | None:
     return distinct(ids, "groups " + MIXED_NAMES)[1]
 
 
-def is_contaminated(model: BaseEstimator) -> bool:
-    """Return whether an estimator looks for positives hidden among the negatives."""
-    return bool(getattr(model, "contamination", 0.0) != 0)
-
-
 def check_unchecked(unchecked: ArrayLike | None, positive: Mask) -> Mask | None:
     """Check and return the mask of negatives whose labels nobody has verified."""
     if unchecked is None:
@@ -380,67 +375,6 @@ def check_unchecked(unchecked: ArrayLike | None, positive: Mask) -> Mask | None:
             "unchecked, so set those entries to False"
         )
     return mask
-
-
-def refuse_contamination(model: BaseEstimator, who: str, remedy: str) -> None:
-    """Reject the `contamination` setting for a method that must trust the labels.
-
-    `who` explains the reason and `remedy` the way out, for the error message.
-    """
-    if is_contaminated(model):
-        raise ValueError(
-            f"contamination={model.contamination!r}: {who}; {remedy}, or set contamination=0"
-        )
-
-
-def _check_contamination(model: BaseEstimator) -> None:
-    share = model.contamination
-    known = isinstance(share, str) and share == "auto"
-    number = isinstance(share, Real) and not isinstance(share, bool)
-    if not known and not (number and 0 <= float(share) < 0.5):
-        raise ValueError(
-            f"contamination={share!r} must be at least 0 and below 0.5, or 'auto'; if half of "
-            "the negatives or more are positives, the labels carry no information"
-        )
-    if not is_contaminated(model):
-        return
-    for name, wanted in (
-        ("covariance", "leave-one-out"),
-        ("calibrate", True),
-        ("balance", "pooled"),
-    ):
-        if getattr(model, name) != wanted:
-            raise ValueError(
-                f"contamination={share!r} is estimated from left-out scores, but there are none "
-                f"with {name}={getattr(model, name)!r}; set {name}={wanted!r} or contamination=0"
-            )
-    if isinstance(model.subclasses, str) and model.subclasses == "samples":
-        raise ValueError(
-            f"contamination={share!r} is estimated from left-out scores, but there are none of "
-            "negatives alone in their subclasses; set subclasses='kmeans' or contamination=0"
-        )
-    if model.solver == "lsqr":
-        raise ValueError(
-            f"contamination={share!r} needs a factorisation, which solver='lsqr' avoids; "
-            "set solver='auto' or contamination=0"
-        )
-
-
-def check_priors(priors: str | Sequence[float] | None, shares: Array) -> Array:
-    """Return prior probabilities in class order; `shares` are the class shares in the sample."""
-    if isinstance(priors, str):
-        check_option("priors", priors, ("empirical", "equal"), ", or two probabilities")
-        return shares if priors == "empirical" else np.array([0.5, 0.5])
-    try:
-        given = np.asarray(priors, dtype=np.float64)
-    except (TypeError, ValueError):
-        given = np.empty(0)
-    if given.shape != (2,) or not np.all(given > 0) or abs(given.sum() - 1) > 1e-8:
-        raise ValueError(
-            f"priors={priors!r} must be 'empirical', 'equal' or two positive numbers that sum to "
-            "1, in the order of classes_"
-        )
-    return given
 
 
 def validated(model: BaseEstimator, *given: Any, **rules: Any) -> Any:
@@ -643,113 +577,3 @@ def check_kernel(
     elif isinstance(gamma, bool) or not isinstance(gamma, Real) or not 0 < float(gamma) < np.inf:
         listed = ", ".join(repr(rule) for rule in BANDWIDTHS)
         raise ValueError(f"gamma={gamma!r} must be a number above 0, or one of {listed}")
-
-
-def check_verifier(model: BaseEstimator) -> None:
-    """Check an estimator's parameters before any work begins."""
-    kernel = hasattr(model, "kernel")
-    if kernel:
-        check_kernel(model.kernel, model.gamma, (*KERNELS, "precomputed"), model.kernel_params)
-    if hasattr(model, "shape"):
-        _check_modes(model)
-    else:
-        words = () if hasattr(model, "n_subclasses") else ("auto",)
-        check_count("n_components", model.n_components, None, *words)
-    rule = "auto" if hasattr(model, "n_subclasses") else None
-    check_number("regularization", model.regularization, rule)
-    check_number("shrinkage", model.shrinkage, "auto")
-    check_flag("calibrate", model.calibrate)
-    if hasattr(model, "calibration_rows"):
-        check_count("calibration_rows", model.calibration_rows, None)
-    check_priors(model.priors, np.array([0.5, 0.5]))
-    if kernel and not isinstance(model.regularization, str) and not model.regularization > 0:
-        raise ValueError(
-            "regularization=0 leaves the scatter in feature space singular; it must be above 0, "
-            "such as 0.01"
-        )
-    if hasattr(model, "n_subclasses"):
-        _check_pcsda(model, ("kmeans", "input", "samples") if kernel else ("kmeans", "samples"))
-    elif hasattr(model, "solver"):
-        _check_csda(model)
-
-
-def _check_modes(model: BaseEstimator) -> None:
-    """Check the parameters of a tensor estimator."""
-    for name in ("n_components", "shape"):
-        value = getattr(model, name)
-        entries = value if isinstance(value, (tuple, list, np.ndarray)) else [value]
-        if value is not None and not all(_is_count(entry) for entry in entries):
-            raise ValueError(
-                f"{name}={value!r} must be a whole number of at least 1 for each mode, such as "
-                "(5, 5), or None"
-            )
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
-
-
-def mode_sizes(shape: Sequence[int] | None, n_columns: int) -> tuple[int, ...]:
-    """Return the size of each mode of a row; if `shape` is None, a row has a single mode."""
-    if shape is None:
-        return (n_columns,)
-    sizes = tuple(int(size) for size in np.atleast_1d(shape))
-    if np.prod(sizes) != n_columns:
-        raise ValueError(
-            f"shape={sizes} multiplies to {np.prod(sizes)}, but the rows of X have {n_columns} "
-            "entries; give the sizes of the modes, in C order"
-        )
-    return sizes
-
-
-# Rows of numbers are tensors with one mode, unless their shape is given.
-_ONE_MODE = ", or shape= if the rows of X are flat tensors"
-
-
-def mode_dims(n_components: Any, sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the number of directions in each mode, after checking it against the mode sizes."""
-    dims = tuple(int(d) for d in np.atleast_1d(n_components))
-    if len(dims) != len(sizes):
-        raise ValueError(
-            f"n_components={n_components!r} has {number_of(len(dims), 'entry', 'entries')}, but "
-            f"shape {sizes} has {number_of(len(sizes), 'mode', 'modes')}; give one number for each "
-            "mode, or None for up to 5 each" + (_ONE_MODE if len(sizes) == 1 else "")
-        )
-    for mode, (d, size) in enumerate(zip(dims, sizes, strict=True)):
-        if d > size:
-            raise ValueError(
-                f"n_components[{mode}]={d} must be at most {size}, the size of mode {mode} in "
-                f"shape {sizes}; lower it"
-            )
-    return dims
-
-
-def _check_csda(model: BaseEstimator) -> None:
-    """Check the parameters that CSDA and KernelCSDA share."""
-    solvers = ("auto", "eigen", "labels", "lowrank", "raw_labels", "spectral", "trace_ratio")
-    check_option("solver", model.solver, solvers)
-    check_option("reference", model.reference, ("mean", "optimal"))
-    if model.reference == "optimal" and model.solver not in ("auto", "trace_ratio"):
-        raise ValueError(
-            f"reference='optimal' maximises a trace ratio, which solver={model.solver!r} does not; "
-            "use solver='auto' or 'trace_ratio', or reference='mean'"
-        )
-
-
-def _check_pcsda(estimator: BaseEstimator, subclasses: tuple[str, ...]) -> None:
-    """Check the parameters that PCSDA and KernelPCSDA share."""
-    check_count("n_subclasses", estimator.n_subclasses, "auto")
-    solvers = ("auto", "cholesky", "eigen", "spectral", "lsqr")
-    check_option("solver", estimator.solver, solvers)
-    check_option("balance", estimator.balance, ("pooled", "resampled"))
-    check_option("negatives", estimator.negatives, ("blend", "mixture", "marginal"))
-    check_option("tails", estimator.tails, ("fitted", "gaussian"))
-    check_option("covariance", estimator.covariance, ("leave-one-out", "resubstitution"))
-    _check_contamination(estimator)
-    if estimator.solver == "lsqr" and estimator.balance == "resampled":
-        raise ValueError(
-            "solver='lsqr' does not take the dense draws of balance='resampled'; use "
-            "solver='auto' or balance='pooled'"
-        )
-    if not hasattr(estimator.subclasses, "fit_predict"):
-        check_option("subclasses", estimator.subclasses, subclasses)

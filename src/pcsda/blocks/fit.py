@@ -30,6 +30,7 @@ from ..estimators import CSDA, PCSDA
 from ..estimators.hidden import keep_shares
 from ..estimators.linear import held_out_scores, pcsda_factory
 from ..estimators.operating import left_out
+from ..estimators.parameters import check_priors, check_verifier, is_contaminated
 from ..estimators.rows import TrainingRows
 from ..estimators.steps import (
     OF_ONE_FIT,
@@ -85,7 +86,7 @@ def check_blockwise(
         )
     validation.check_count("sample_rows", sample_rows, None)
     validation.check_count("calibration_rows", calibration_rows, None)
-    validation.check_verifier(model)
+    check_verifier(model)
     if isinstance(model, CSDA) and model.solver in TARGETS:
         raise ValueError(
             f"solver={model.solver!r} has targets that need all rows; use solver='eigen' or "
@@ -211,7 +212,7 @@ class _Fit:
                 f"{found.n_rows.sum()} now; blocks must be the same in every pass"
             )
         settle_ridge(model, scatter.n_positive)
-        if validation.is_contaminated(model):
+        if is_contaminated(model):
             self._fit_hidden(found, scatter)
             return
         if self.leaves_out:
@@ -346,7 +347,7 @@ class _Fit:
         odds = own.positive_count_ / own.subclass_counts_.sum()
         odds *= scatter.n_positive / scatter.n_negative / drawn
         shares = np.array([1.0, odds]) / (1 + odds)
-        model.class_prior_ = validation.check_priors(model.priors, shares[:: sign_of(model)])
+        model.class_prior_ = check_priors(model.priors, shares[:: sign_of(model)])
 
     def _held_out(self, found: Statistics, data: TrainingRows) -> Scored:
         """Refit on folds, as an in-memory fit does, and return the scores of held-out rows.

@@ -42,6 +42,7 @@ from .kindred_choice import are_kindred
 from .kindred_labels import KindredLabels
 from .linear import PCSDA
 from .naming import name_in_bank
+from .parameters import refuse_contamination
 from .pooled_labels import PooledLabels, can_pool
 from .separate import SeparateLabels
 from .shared import cluster_rows, given_clusters
@@ -564,7 +565,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         True
         """
         check_is_fitted(self)
-        validation.refuse_contamination(
+        refuse_contamination(
             self._template,
             "rejected rows would join the background, whose rows are unchecked",
             "fit the bank again without them",

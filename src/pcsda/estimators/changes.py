@@ -13,7 +13,6 @@ from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import has_fit_parameter
 
-from .. import validation
 from ..core.density import Blend, Mixture
 from ..core.linalg import Array, Floats, Ints, Mask
 from ..core.many import SolvedLabel
@@ -26,6 +25,7 @@ from .grid import final_of
 from .kernel import KernelPCSDA
 from .linear import PCSDA
 from .mixture import MixtureVerifier
+from .parameters import check_verifier, refuse_contamination
 from .rows import some
 from .search import PCSDACV
 from .selection import check_search
@@ -411,21 +411,21 @@ def check_template(
     if isinstance(template, PCSDACV):
         check_search(template)
     elif isinstance(template, (PCSDA, KernelPCSDA)):
-        validation.check_verifier(template)
+        check_verifier(template)
     if inner.pos_label is not None:
         raise ValueError(
             f"pos_label={inner.pos_label!r} cannot be used in a bank, where each label in turn "
             "is the class of interest; leave it as None"
         )
     if background is None:
-        validation.refuse_contamination(
+        refuse_contamination(
             inner,
             "in a bank, the rows of other labels are labelled, and only background rows may hide "
             "more rows of a label",
             "give unchecked rows as background",
         )
     elif inner is not template:
-        validation.refuse_contamination(
+        refuse_contamination(
             inner,
             "in a bank, only PCSDA and KernelPCSDA themselves look for hidden rows",
             "take the model out of its pipeline",

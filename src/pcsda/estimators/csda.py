@@ -14,6 +14,7 @@ from ..core.csda_solvers import TARGETS
 from ..validation import MatrixLike, Seed
 from . import stream
 from .callbacks import calls_back
+from .parameters import check_verifier
 from .rows import rows_of
 from .steps import PUBLISHED_CSDA, check_training
 from .threads import updates
@@ -177,7 +178,7 @@ default="auto"
         -------
         self : CSDA
         """
-        validation.check_verifier(self)
+        check_verifier(self)
         X, y = stream.check_rows(self, X, y)
         X = validation.dense_if_small(X)
         validation.refuse_sparse(X, "CSDA", "use PCSDA with solver='lsqr'")

@@ -40,6 +40,7 @@ from ..partition import (
 )
 from ..progress import progress
 from .hidden import fit_hidden, hidden_rows, keep_shares, regrouping, trusting
+from .parameters import check_verifier, is_contaminated
 from .rows import TrainingRows, rows_of, some
 from .steps import (
     axes_of,
@@ -88,7 +89,7 @@ def check_kernel_rows(
     Return the training rows. Also return the given subclass labels of the rows with positive
     weight, or None if no labels are given.
     """
-    validation.check_verifier(model)
+    check_verifier(model)
     validation.refuse_dask(X, y)
     X, y = validation.validated(model, X, y, dtype=[np.float64, np.float32])
     if is_precomputed(model):
@@ -243,7 +244,7 @@ def kernel_factory(model: KernelPCSDA, seed: int) -> Factorise:
     def factorise(matrix: Array, weights: Array | None) -> Factor:
         ridge = model.regularization_
         # A contaminated fit needs this factor. All exact solvers give the same result.
-        if validation.is_contaminated(model):
+        if is_contaminated(model):
             return next(of_kernel(matrix, [ridge], weights))
         if by_cholesky(model):
             return KernelOnce(matrix, ridge, weights)

@@ -12,7 +12,6 @@ from joblib import Parallel, delayed
 from sklearn.base import BaseEstimator, clone
 from sklearn.pipeline import Pipeline
 
-from .. import validation
 from ..core.factor import factor_shared
 from ..core.fit import Rule, complete
 from ..core.gram import WideRows, of_kernel
@@ -31,6 +30,7 @@ from ..kernels import (
 from .dual import divide_features, divide_inputs
 from .kernel import KernelPCSDA
 from .linear import PCSDA
+from .parameters import check_priors
 from .rows import rows_of, some
 from .steps import draw_seed, is_curved, rule_of
 from .training import divide
@@ -124,7 +124,7 @@ class Data:
         share = weight[self.positive].sum() / weight.sum()
         shares = np.array([1 - share, share])
         order = 2 * self.index - 1
-        prior = validation.check_priors(priors, shares[::order])[::order]
+        prior = check_priors(priors, shares[::order])[::order]
         return float(np.log(prior[1] / prior[0]))
 
 

@@ -21,6 +21,7 @@ from ..core.subspace import Factor
 from ..core.warning import warn
 from ..core.white import WhiteFactor
 from ..partition import count_distinct
+from .parameters import is_contaminated
 from .rows import Hidden, Kept, TrainingRows
 from .steps import axes_of, forget, leave_sample, rule_of, say, settle_ridge
 from .verifier import Verifier
@@ -36,7 +37,7 @@ def hidden_rows(
 ) -> Hidden | None:
     """Return the rows that may be hidden positives, or None if the labels are trusted."""
     mask = validation.check_unchecked(unchecked, positive)
-    if not validation.is_contaminated(model):
+    if not is_contaminated(model):
         return None
     if mask is not None and not mask.any():
         raise ValueError(

@@ -9,7 +9,6 @@ from typing import Any, Self
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
-from .. import validation
 from ..core.csda import KernelCSDAFactor
 from ..core.csda_solvers import TARGETS
 from ..core.linalg import Array, Floats, Ints
@@ -27,6 +26,7 @@ from .dual import (
     like_nothing,
 )
 from .naming import name_by_labels
+from .parameters import is_contaminated
 from .steps import PUBLISHED, PUBLISHED_CSDA, by_cholesky
 from .training import criterion_of
 from .verifier import Verifier
@@ -218,7 +218,7 @@ responsibilities_
         self : KernelPCSDA
         """
         held = 1.5 if by_cholesky(self) else 8.0  # explicit features need scatter matrices
-        if validation.is_contaminated(self):
+        if is_contaminated(self):
             held = 3.5  # the kernel matrix, the factor of most steps and that of one step
         data, labels = check_kernel_rows(
             self, X, y, sample_weight, subclass_labels, groups, unchecked

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from sklearn.preprocessing import Normalizer
 
-from .. import validation
 from ..core import linalg
 from ..core.calibration import Calibration
 from ..core.density import Posterior
@@ -24,6 +23,7 @@ from .changes import BankRows, Change, Settings, alone
 from .doors import Door
 from .kindred_choice import Trial, prefers_unit, single_rows
 from .labels import LabelModels, Source, estimator_of
+from .parameters import check_priors
 from .pipeline import make_pipeline
 from .pooled import Prepared
 from .pooled_labels import prepare, require_room, space_for
@@ -243,7 +243,7 @@ class KindredLabels:
         shares = self.counts / self.counts.sum()
         both = np.stack([1 - shares, shares], axis=1)
         priors = self.settings.template.priors
-        return np.array([validation.check_priors(priors, own) for own in both])
+        return np.array([check_priors(priors, own) for own in both])
 
     def build(self, rows: BankRows, place: int) -> Any:
         """Build the estimator for the label at index `place`.

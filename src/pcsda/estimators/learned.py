@@ -25,6 +25,7 @@ from ..core.linalg import Array, Ints, Mask
 from ..core.warning import warn
 from ..folds import count_folds
 from ..unwrap import unwrap
+from .parameters import is_contaminated
 from .steps import forget
 from .verifier import Verifier
 
@@ -74,7 +75,7 @@ def score_in_folds(model: pipeline.Pipeline, X: Any, y: ArrayLike, params: dict[
     step is no single calibrated model or if the folds cannot be fitted.
     """
     last = model.steps[-1][1]
-    if not isinstance(last, Verifier) or validation.is_contaminated(last) or not last.calibrate:
+    if not isinstance(last, Verifier) or is_contaminated(last) or not last.calibrate:
         return False
     positive = validation.check_labels(validation.plain_labels(y), last.pos_label)[2]
     together = validation.check_groups(_named(params, "groups"), len(positive))

@@ -25,6 +25,7 @@ from . import stream
 from .callbacks import calls_back
 from .hidden import hidden_rows
 from .naming import name_by_labels
+from .parameters import check_verifier, is_contaminated
 from .rows import rows_of
 from .steps import PUBLISHED, check_training, least_subclasses
 from .threads import updates
@@ -317,7 +318,7 @@ class PCSDA(Verifier):
         -------
         self : PCSDA
         """
-        validation.check_verifier(self)
+        check_verifier(self)
         # With given subclasses, NaN and infinity show up in the statistics of tall X; not looking
         # for them here saves a pass.
         unread = (
@@ -333,7 +334,7 @@ class PCSDA(Verifier):
             validation.refuse_sparse(X, "balance='resampled'", "use balance='pooled'")
         if self.solver == "auto":
             X = validation.dense_if_small(X)
-        if validation.is_contaminated(self):
+        if is_contaminated(self):
             validation.refuse_sparse(X, f"contamination={self.contamination!r}", "make X dense")
         if self.solver == "auto":
             validation.warn_of_sparse(X)

@@ -24,6 +24,7 @@ from .callbacks import CallbackSupportMixin, calls_back
 from .candidates import template_of
 from .grid import final_of
 from .modes import Modes, Rows, join
+from .parameters import check_priors
 from .ratios import narrowed
 from .search import PCSDACV
 from .steps import draw_seed, forget, is_precomputed
@@ -175,7 +176,7 @@ default=None
             self._keep(rows, counted, *self._chosen(rows.take(counted)))
         share = weights[positive].sum() / weights.sum()
         shares = np.array([1 - share, share])[:: 2 * index - 1]
-        self.class_prior_ = validation.check_priors(final.priors, shares)
+        self.class_prior_ = check_priors(final.priors, shares)
         if together is None:
             warn_of_copies(X, positive)
         return self

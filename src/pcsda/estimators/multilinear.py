@@ -14,10 +14,12 @@ from .. import validation
 from ..core.linalg import Array, Floats, Mask
 from ..core.multilinear import Factors, MultilinearFactor, mode_ranks
 from ..core.subspace import Factor
+from ..core.warning import number_of
 from ..partition import count_distinct
 from ..validation import MatrixLike, Seed
 from . import stream
 from .callbacks import calls_back
+from .parameters import check_verifier
 from .rows import rows_of
 from .steps import PUBLISHED_CSDA, check_training
 from .training import fit_rows, linear_coordinates, linear_map
@@ -173,15 +175,15 @@ n_components_, partition_, density_, calibration_
         -------
         self : MultilinearCSDA
         """
-        validation.check_verifier(self)
+        check_verifier(self)
         rows, given = flattened(X)
         X, y = stream.check_rows(self, rows, y)
         validation.refuse_sparse(X, "MultilinearCSDA", "use PCSDA with solver='lsqr'")
         if given is not None and self.shape is not None:
-            _require_same(given, validation.mode_sizes(self.shape, X.shape[1]))
-        sizes = given or validation.mode_sizes(self.shape, X.shape[1])
+            _require_same(given, mode_sizes(self.shape, X.shape[1]))
+        sizes = given or mode_sizes(self.shape, X.shape[1])
         asked = self.n_components is not None
-        dims = validation.mode_dims(self.n_components, sizes) if asked else ()
+        dims = mode_dims(self.n_components, sizes) if asked else ()
         positive, weights, _, seed = check_training(self, y, sample_weight)
         if not asked:
             used = slice(None) if weights is None else weights > 0
@@ -239,3 +241,36 @@ def _require_same(given: tuple[int, ...], sizes: tuple[int, ...]) -> None:
             f"X has samples of shape {given}, but {sizes} is expected; reshape them, or leave "
             "shape=None when fitting to use the shape of X"
         )
+
+
+def mode_sizes(shape: Sequence[int] | None, n_columns: int) -> tuple[int, ...]:
+    """Return the size of each mode of a row; if `shape` is None, a row has a single mode."""
+    if shape is None:
+        return (n_columns,)
+    sizes = tuple(int(size) for size in np.atleast_1d(shape))
+    if np.prod(sizes) != n_columns:
+        raise ValueError(
+            f"shape={sizes} multiplies to {np.prod(sizes)}, but the rows of X have {n_columns} "
+            "entries; give the sizes of the modes, in C order"
+        )
+    return sizes
+
+
+def mode_dims(n_components: Any, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the number of directions in each mode, after checking it against the mode sizes."""
+    dims = tuple(int(d) for d in np.atleast_1d(n_components))
+    if len(dims) != len(sizes):
+        # Rows of numbers are tensors with one mode, unless their shape is given.
+        or_shape = ", or shape= if the rows of X are flat tensors" if len(sizes) == 1 else ""
+        raise ValueError(
+            f"n_components={n_components!r} has {number_of(len(dims), 'entry', 'entries')}, but "
+            f"shape {sizes} has {number_of(len(sizes), 'mode', 'modes')}; give one number for each "
+            f"mode, or None for up to {DEFAULT_COMPONENTS} each{or_shape}"
+        )
+    for mode, (d, size) in enumerate(zip(dims, sizes, strict=True)):
+        if d > size:
+            raise ValueError(
+                f"n_components[{mode}]={d} must be at most {size}, the size of mode {mode} in "
+                f"shape {sizes}; lower it"
+            )
+    return dims

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from .. import validation
 from ..core.linalg import Array, Floats, Ints, Mask, SingularMatrixError
 from ..core.many import SolvedLabel
 from ..core.spread import no_spread
@@ -17,6 +16,7 @@ from ..partition import count_distinct
 from .changes import BankRows, Change, Settings, missed_share
 from .doors import Door
 from .labels import LabelModels, Source, estimator_of
+from .parameters import check_priors
 from .pooled import Prepared, Training, fit_pooled
 from .shared import cluster_rows, sharing_of
 from .side import LabelModel, SideBySide, packed, unpacked
@@ -133,7 +133,7 @@ class PooledLabels:
         found = []
         for model in self.side.models:
             shares = np.array([model.counts[1:].sum(), model.counts[0]]) / model.counts.sum()
-            found.append(validation.check_priors(self.settings.template.priors, shares))
+            found.append(check_priors(self.settings.template.priors, shares))
         return np.array(found)
 
     def changed(self, change: Change) -> PooledLabels:

@@ -24,6 +24,7 @@ from .candidates import grid_of, is_standard, own_setting, template_of
 from .grid import Cell, Data, MakeRows, final_of, grid_rows, left_out_scores
 from .kernel import KernelPCSDA
 from .linear import PCSDA
+from .parameters import check_verifier, refuse_contamination
 from .steps import draw_seed, is_curved
 
 if TYPE_CHECKING:
@@ -254,8 +255,8 @@ def check_search(search: PCSDACV) -> Any:
             f"estimator={type(final).__name__} cannot be tuned; use PCSDA, KernelPCSDA or a "
             "Pipeline that ends in PCSDA"
         )
-    validation.check_verifier(final)
-    validation.refuse_contamination(
+    check_verifier(final)
+    refuse_contamination(
         final,
         "PCSDACV selects settings by the scores of rows with correct labels",
         "use GridSearchCV",

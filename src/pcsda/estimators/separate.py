@@ -25,10 +25,10 @@ from ..kernels import Kernel, check_memory, naming_far_rows, settled_kernel, tra
 from ..partition import count_distinct, refine_kmeans
 from ..progress import progress
 from ..unwrap import asked, unwrap
-from ..validation import is_contaminated
 from .changes import BankRows, Change, Settings
 from .doors import Door
 from .dual import in_features
+from .parameters import is_contaminated
 from .ratios import scores_of, sets_of, too_large
 from .rows import TrainingRows
 from .search import PCSDACV

@@ -13,7 +13,6 @@ from ..core.linalg import Array, Floats, Ints, Mask
 from ..core.subspace import Factor, Subspace, is_far, project_rows
 from ..kernels import SCALED_KERNELS, check_memory
 from ..partition import different_subclasses, given_labels, run_kmeans, settle_count
-from ..validation import is_contaminated
 from .candidates import (
     bandwidths,
     grid_of,
@@ -27,6 +26,7 @@ from .dual import keep_kernel, kernel_coordinates, kernel_factory
 from .grid import Data, GridRows, grid_rows, with_setting
 from .kernel import KernelPCSDA
 from .linear import PCSDA
+from .parameters import is_contaminated
 from .ratios import variances_of
 from .rows import TrainingRows
 from .search import PCSDACV, keep_choice

@@ -20,6 +20,7 @@ from ..core.spread import auto_regularization
 from ..core.subspace import Subspace
 from ..core.warning import warn
 from ..validation import Seed, random_source
+from .parameters import check_priors, is_contaminated
 from .rows import Kept, TrainingRows
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ def auto_ridge(model: BaseEstimator, n_positive: float) -> float:
     """Return a model's relative ridge: the given number, or the value of "auto"."""
     if not isinstance(model.regularization, str):
         return float(model.regularization)
-    contaminated = validation.is_contaminated(model)
+    contaminated = is_contaminated(model)
     return auto_regularization(n_positive, kernel=is_curved(model), contaminated=contaminated)
 
 
@@ -220,7 +221,7 @@ def keep_decision(model: Verifier, fitted: Fitted) -> None:
         model.loo_weights_ = left.unequal_mass[~np.isnan(scores)]
     counts = subspace.projected.counts
     shares = np.array([counts[1:].sum(), counts[0]]) / counts.sum()
-    model.class_prior_ = validation.check_priors(model.priors, shares[:: sign_of(model)])
+    model.class_prior_ = check_priors(model.priors, shares[:: sign_of(model)])
     model.eigenvalues_ = subspace.eigenvalues
     model.n_components_ = len(subspace.eigenvalues)
     model.positive_count_ = float(counts[0])

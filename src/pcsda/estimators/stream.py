@@ -26,6 +26,7 @@ from ..core.warning import warn
 from ..folds import fold_scores
 from ..memory import available_memory
 from ..validation import MatrixLike, validated
+from .parameters import check_verifier, refuse_contamination
 from .rows import TrainingRows
 from .sample import RowSample
 from .steps import (
@@ -160,8 +161,8 @@ def check_batch(
             "into; call partial_fit from the first batch on, on a fresh estimator "
             "such as sklearn.base.clone(model), or call fit on all rows together"
         )
-    validation.check_verifier(model)
-    validation.refuse_contamination(model, "batches trust all labels", "call fit on all rows")
+    check_verifier(model)
+    refuse_contamination(model, "batches trust all labels", "call fit on all rows")
     X, y = check_rows(model, X, y, reset=first)
     X = validation.dense_if_small(X)
     validation.refuse_sparse(X, "partial_fit", "make batches dense with toarray()")
