@@ -26,7 +26,7 @@ ON_TOP = {
 ROWS = [
     {"core.linalg"},
     {"core"},
-    {"progress", "validation", "writing", "unwrap", "memory", "archive", "documented"},
+    {"progress", "validation", "targets", "writing", "unwrap", "memory", "archive", "documented"},
     TOOLS,
     {"maps"},
     {"estimators"},

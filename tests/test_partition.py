@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from pcsda import PCSDA, PCSDACV, KernelPCSDA, VerifierBank, fit_blocks, partition
 from pcsda.partition import count_distinct, given_labels, make_groups
-from pcsda.validation import distinct
+from pcsda.targets import distinct
 
 
 def clouds(n_negatives=60, n_clouds=3, n_positives=10, seed=0):

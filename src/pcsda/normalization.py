@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from . import validation
 from .core.linalg import Array, Floats, Ints, Mask
 from .documented import documented
+from .targets import shorten
 
 __all__ = ["AdaptiveSNorm", "SNorm", "TNorm", "ZNorm"]
 
@@ -95,7 +96,7 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             if wanted.ndim != 1 or not all(label in known for label in wanted.tolist()):
                 raise ValueError(
                     f"cohort={cohort!r} must be 'others' or a list of labels among those of the "
-                    f"columns, {validation.shorten(known)}"
+                    f"columns, {shorten(known)}"
                 )
             columns = np.flatnonzero(np.isin(self.labels_, wanted))
         if self._of_rows and len(columns) < 3:
@@ -421,8 +422,7 @@ def _labels(labels: ArrayLike | None, n_columns: int) -> NDArray[Any]:
     names: NDArray[Any] = column_or_1d(labels)
     if len(names) != n_columns or len(np.unique(names)) != n_columns:
         raise ValueError(
-            f"labels must name each of the {n_columns} columns once, got "
-            f"{validation.shorten(names.tolist())}"
+            f"labels must name each of the {n_columns} columns once, got {shorten(names.tolist())}"
         )
     return names
 

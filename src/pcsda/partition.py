@@ -20,7 +20,8 @@ from .core.kmeans import Clusters, Coarse, closest, kmeans, kmeans_of_products, 
 from .core.linalg import Array, Floats, Ints, Mask, cache_rows, one_thread, over_rows
 from .core.scatter import group_means
 from .core.warning import warn
-from .validation import Seed, check_length, distinct, is_missing, random_source
+from .targets import check_length, distinct, is_missing
+from .validation import Seed, random_source
 
 # With n_subclasses="auto", there is one subclass per this many negatives, up to MOST_AUTO.
 NEGATIVES_PER_SUBCLASS = 15

@@ -12,7 +12,8 @@ from typing import Any
 from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 
-from .validation import MatrixLike, positive_index
+from .targets import positive_index
+from .validation import MatrixLike
 
 
 @dataclass(frozen=True)

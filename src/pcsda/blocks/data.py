@@ -15,10 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.utils import check_array, column_or_1d
 
-from .. import validation
 from ..core.linalg import Array, Floats, Ints, Mask
 from ..core.warning import number_of
 from ..partition import different_subclasses, given_labels, nearest
+from ..targets import weight_values
 
 # Rows are made dense, transformed and grouped in pieces of at most this many bytes in float64.
 PIECE_BYTES = 64 << 20
@@ -273,7 +273,7 @@ class Intake:
             )
         if block.sample_weight is None:
             return positive, None
-        return positive, validation.weight_values(block.sample_weight, len(positive))
+        return positive, weight_values(block.sample_weight, len(positive))
 
     def map(self, X: Floats) -> Floats:
         """Apply the fitted transformers to rows."""

@@ -44,6 +44,7 @@ from ..estimators.stream import CALIBRATION_ROWS, fit_left_out, fit_scatter, for
 from ..estimators.threads import twin_of
 from ..estimators.training import keep_linear
 from ..partition import find_centroids, settle_count, warn_of_empty
+from ..targets import check_labels, names_rest, warn_of_light
 from ..unwrap import steps
 from . import passes
 from .data import Division, Intake
@@ -127,11 +128,11 @@ def fit_over(
     look = runner.look(passes.LookPass(model.pos_label), classes is not None)
     if classes is None and look.labels.dtype.kind == "b":
         classes = [False, True]
-    known, index, _ = validation.check_labels(look.labels, model.pos_label, classes)
+    known, index, _ = check_labels(look.labels, model.pos_label, classes)
     if calibration_rows is None:
         calibration_rows = getattr(model, "calibration_rows", CALIBRATION_ROWS)
     most = sys.maxsize if calibration_rows is None else calibration_rows
-    rest = validation.names_rest(known, model.pos_label)
+    rest = names_rest(known, model.pos_label)
     intake = Intake(known, index, look.given, rest=rest)
     fit = _Fit(twin_of(model), runner, intake, sample_rows, most)
     if runner.once:
@@ -301,9 +302,7 @@ class _Fit:
                     f"no row of weight above 0 has the label {np.asarray(label).item()!r}; samples "
                     "of the class of interest and of the rest are both needed"
                 )
-            validation.warn_of_light(
-                float(weight), f"rows with the label {np.asarray(label).item()!r}"
-            )
+            warn_of_light(float(weight), f"rows with the label {np.asarray(label).item()!r}")
         if division.centres is not None:
             warn_of_empty(len(division.centres), len(names))
         return names, scatter

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..core.fit import Fitted
 from ..core.linalg import Ints, Result, narrow_fit
 from ..core.scatter import GroupScatter
-from ..validation import different_labels
+from ..targets import different_labels
 from . import sampling
 from .data import Block, Division, Head, Intake, check_shape, check_y, naming
 from .sampling import Counts, Draw, Draws, Folds, Reservoir, Samples, sample_classes

@@ -19,7 +19,7 @@ from ..metrics import bayes_threshold
 from ..scoring import Scorer
 from ..tables import is_large
 from ..tables.table import bases
-from ..validation import refuse_label
+from ..targets import refuse_label
 from .columns import chosen, matched, suitable
 from .models import label_of, open_model
 from .preparing import of_model, opened, say_gaps, without_gaps

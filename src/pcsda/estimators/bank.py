@@ -21,6 +21,7 @@ from ..core.scatter import group_means
 from ..core.shared_rows import BACKGROUND
 from ..documented import documented
 from ..partition import nearest
+from ..targets import check_groups
 from ..validation import MatrixLike, validated
 from .bank_scores import USUAL_RATE, BankScores, Labels
 from .callbacks import CallbackSupportMixin, calls_back
@@ -299,7 +300,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         groups: ArrayLike | None,
     ) -> BankRows:
         """Return the labelled rows followed by the background rows, with their clusters."""
-        together = validation.check_groups(groups, len(X))
+        together = check_groups(groups, len(X))
         rows, clusters = X, None
         if subclass_labels is not None:
             clusters = given_clusters(subclass_labels, len(X))

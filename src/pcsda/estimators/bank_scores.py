@@ -18,6 +18,7 @@ from ..core.explanation import Explanation
 from ..core.linalg import Array, Floats, Ints
 from ..core.threshold import Threshold
 from ..core.warning import warn
+from ..targets import refuse_label
 from ..unwrap import asked
 from ..validation import MatrixLike, validated
 from .changes import BankRows, listed
@@ -275,7 +276,7 @@ class BankScores:
         self, X: MatrixLike, threshold: float | None, unknown: object, trials: ArrayLike | None
     ) -> NDArray[Any]:
         scores, _ = self._scores(X, trials)
-        validation.refuse_label("unknown", unknown, self.classes_)
+        refuse_label("unknown", unknown, self.classes_)
         if threshold is None:
             threshold = self._usual_threshold()
         elif isinstance(threshold, bool) or not isinstance(threshold, Real) or np.isnan(threshold):

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..core.spread import ScaleError, scale_problem
-from ..validation import MatrixLike, plain_labels
+from ..targets import plain_labels
+from ..validation import MatrixLike
 from .threads import updates
 
 __all__ = ["CallbackSupportMixin", "calls_back"]

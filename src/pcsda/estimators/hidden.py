@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .. import validation
 from ..core.contamination import Contaminated, Problem, fit_contaminated
 from ..core.fit import Fitted
 from ..core.gram import GramFactor
@@ -21,6 +20,7 @@ from ..core.subspace import Factor
 from ..core.warning import warn
 from ..core.white import WhiteFactor
 from ..partition import count_distinct
+from ..targets import check_unchecked
 from .parameters import is_contaminated
 from .rows import Hidden, Kept, TrainingRows
 from .steps import axes_of, forget, leave_sample, rule_of, say, settle_ridge
@@ -36,7 +36,7 @@ def hidden_rows(
     model: Verifier, unchecked: ArrayLike | None, positive: Mask, subclass_labels: ArrayLike | None
 ) -> Hidden | None:
     """Return the rows that may be hidden positives, or None if the labels are trusted."""
-    mask = validation.check_unchecked(unchecked, positive)
+    mask = check_unchecked(unchecked, positive)
     if not is_contaminated(model):
         return None
     if mask is not None and not mask.any():

@@ -18,12 +18,12 @@ from sklearn.feature_selection import SelectorMixin, VarianceThreshold
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, cross_val_predict
 from sklearn.utils import get_tags
 
-from .. import validation
 from ..core.calibration import Scored
 from ..core.fit import calibrated_on
 from ..core.linalg import Array, Ints, Mask
 from ..core.warning import warn
 from ..folds import count_folds
+from ..targets import check_groups, check_labels, check_weights, plain_labels
 from ..unwrap import unwrap
 from .parameters import is_contaminated
 from .steps import forget
@@ -77,12 +77,12 @@ def score_in_folds(model: pipeline.Pipeline, X: Any, y: ArrayLike, params: dict[
     last = model.steps[-1][1]
     if not isinstance(last, Verifier) or is_contaminated(last) or not last.calibrate:
         return False
-    positive = validation.check_labels(validation.plain_labels(y), last.pos_label)[2]
-    together = validation.check_groups(_named(params, "groups"), len(positive))
+    positive = check_labels(plain_labels(y), last.pos_label)[2]
+    together = check_groups(_named(params, "groups"), len(positive))
     scores = _fold_scores(model, X, positive, together, params)
     if scores is None:
         return False
-    weights = validation.check_weights(_named(params, "sample_weight"), positive)
+    weights = check_weights(_named(params, "sample_weight"), positive)
     calibration, known = calibrated_on(last.calibration_, Scored(scores, positive, weights))
     if known is None:
         return False

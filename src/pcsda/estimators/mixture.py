@@ -17,6 +17,7 @@ from ..core.copies import silent_on_copies, warn_of_copies
 from ..core.linalg import Array, Floats, Ints
 from ..core.threshold import Threshold
 from ..documented import documented
+from ..targets import check_groups, check_labels, check_weights
 from ..unwrap import asked, unwrap
 from ..validation import MatrixLike, validated
 from . import operating
@@ -162,9 +163,9 @@ default=None
         validation.refuse_dask(X, y)
         sparse = "csr" if get_tags(template).input_tags.sparse else False
         X, y = validated(self, X, y, accept_sparse=sparse, dtype=[np.float64, np.float32])
-        self.classes_, index, positive = validation.check_labels(y, final.pos_label)
-        weights = validation.check_weights(sample_weight, positive)
-        together = validation.check_groups(groups, len(positive))
+        self.classes_, index, positive = check_labels(y, final.pos_label)
+        weights = check_weights(sample_weight, positive)
+        together = check_groups(groups, len(positive))
         weights = np.ones(len(y)) if weights is None else weights
         given: dict[str, Any] = {"subclass_labels": subclass_labels, "groups": groups}
         given["sample_weight"] = None if sample_weight is None else weights

@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.exceptions import NotFittedError
 
-from .. import validation
 from ..core import threshold
 from ..core.calibration import Scored, fit_calibration
 from ..core.density import NoDensity
 from ..core.linalg import Array, Mask
 from ..core.threshold import Threshold, check_criterion
 from ..metrics import PriorEstimate, estimate_prior
+from ..targets import check_labels, check_weights
 from ..validation import MatrixLike
 from .steps import forget
 from .threads import updates
@@ -217,7 +217,7 @@ def recalibrate(
             f"recalibrate needs both classes, but y has {'only' if positive.all() else 'no'} "
             f"{self.classes_.tolist()[index]!r}; hold out rows of both"
         )
-    weights = validation.check_weights(sample_weight, positive)
+    weights = check_weights(sample_weight, positive)
     before, mean = self.calibration_, self.calibration_.of_unit_slope()
     found = fit_calibration(mean(views)[None], positive, weights)
     self.calibration_ = mean.then(found.slope, found.offset)
@@ -293,9 +293,7 @@ def _labels_of(model: Verifier, y: ArrayLike | None, n_rows: int) -> tuple[int, 
 
     Return the index of the class of interest in `classes_`, and the mask of positive rows.
     """
-    _, index, positive = validation.check_labels(
-        y, model.pos_label, model.classes_, "label them as in fit"
-    )
+    _, index, positive = check_labels(y, model.pos_label, model.classes_, "label them as in fit")
     if len(positive) != n_rows:
         raise ValueError(f"X has {n_rows} rows but y has {len(positive)} labels")
     return index, positive

@@ -11,8 +11,8 @@ from sklearn.metrics import accuracy_score
 from ..core.density import NoDensity
 from ..core.fit import Rule
 from ..core.linalg import Array, Floats, Ints, cache_rows
+from ..targets import MIXED_NAMES, check_length, distinct
 from ..unwrap import unwrap
-from ..validation import MIXED_NAMES, check_length, distinct
 from .steps import rule_of
 
 if TYPE_CHECKING:

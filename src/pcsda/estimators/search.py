@@ -13,6 +13,7 @@ from .. import validation
 from ..core.linalg import Array, Floats, one_thread
 from ..core.threshold import Threshold
 from ..documented import documented
+from ..targets import check_groups, check_labels, check_weights
 from ..validation import MatrixLike, validated
 from .callbacks import CallbackSupportMixin, calls_back
 from .candidates import template_of
@@ -172,9 +173,9 @@ class PCSDACV(
         validation.refuse_dask(X, y)
         as_given = X
         X, y = validated(self, X, y, dtype=[np.float64, np.float32])
-        self.classes_, index, positive = validation.check_labels(y, final.pos_label)
-        weights = validation.check_weights(sample_weight, positive)
-        together = validation.check_groups(groups, len(positive))
+        self.classes_, index, positive = check_labels(y, final.pos_label)
+        weights = check_weights(sample_weight, positive)
+        together = check_groups(groups, len(positive))
         pairwise = is_precomputed(template)
         data = Data(X, y, positive, weights, subclass_labels, index, pairwise, together)
         choice = choose_setting(self, data)

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
-from .. import validation
 from ..core.copies import warn_of_copies
 from ..core.fit import Fitted, Rule
 from ..core.linalg import Array, Ints, Mask, TooFewRowsError
@@ -19,6 +18,14 @@ from ..core.loo import Leave, sample_rows
 from ..core.spread import auto_regularization
 from ..core.subspace import Subspace
 from ..core.warning import warn
+from ..targets import (
+    check_groups,
+    check_labels,
+    check_weights,
+    positive_index,
+    warn_of_light,
+    warn_of_one_group,
+)
 from ..validation import Seed, random_source
 from .parameters import check_priors, is_contaminated
 from .rows import Kept, TrainingRows
@@ -126,14 +133,14 @@ def check_training(
         A number for each row; rows with the same number are left out together.
     seed : int
     """
-    model.classes_, _, positive = validation.check_labels(y, model.pos_label)
-    weights = validation.check_weights(sample_weight, positive)
-    together = validation.check_groups(groups, len(positive))
+    model.classes_, _, positive = check_labels(y, model.pos_label)
+    weights = check_weights(sample_weight, positive)
+    together = check_groups(groups, len(positive))
     if weights is not None:
         for which, rows in (("positives", positive), ("negatives", ~positive)):
-            validation.warn_of_light(float(weights[rows].sum()), which, int(rows.sum()))
+            warn_of_light(float(weights[rows].sum()), which, int(rows.sum()))
     if together is not None:
-        validation.warn_of_one_group(together, positive)
+        warn_of_one_group(together, positive)
     settle_ridge(model, positive.sum() if weights is None else weights[positive].sum())
     if np.sum(positive) == 1 and model.calibrate:
         warn(
@@ -196,7 +203,7 @@ def check_rank(model: Verifier, most: int) -> None:
 
 def sign_of(model: Verifier) -> int:
     """Return 1 if a model's class of interest is ``classes_[1]``, otherwise -1."""
-    return 2 * validation.positive_index(model.classes_, model.pos_label) - 1
+    return 2 * positive_index(model.classes_, model.pos_label) - 1
 
 
 def needs_rows(model: Verifier) -> bool:

@@ -25,6 +25,7 @@ from ..core.spread import require_squares
 from ..core.warning import warn
 from ..folds import fold_scores
 from ..memory import available_memory
+from ..targets import check_labels, names_rest, plain_labels, weight_values
 from ..validation import MatrixLike, validated
 from .parameters import check_verifier, refuse_contamination
 from .rows import TrainingRows
@@ -73,7 +74,7 @@ def check_rows(
     With ``finite=False``, there is no check for NaN and infinity.
     """
     validation.refuse_dask(X, y)
-    y = validation.plain_labels(y)
+    y = plain_labels(y)
     if reset and validation.takes_plain(model, X, y, finite):
         return X, y
     return validated(
@@ -169,15 +170,15 @@ def check_batch(
     _require_room(X.shape[1], first)
     require_squares(X)
     settled = classes is None or set(classes) == set(getattr(model, "classes_", ()))
-    if not (first or settled or validation.names_rest(model.classes_, model.pos_label)):
+    if not (first or settled or names_rest(model.classes_, model.pos_label)):
         raise ValueError(
             f"classes={list(classes)} differs from the first call's {model.classes_.tolist()}"
         )
     known = classes if first else model.classes_
-    model.classes_, _, positive = validation.check_labels(y, model.pos_label, known)
+    model.classes_, _, positive = check_labels(y, model.pos_label, known)
     weights = None
     if sample_weight is not None:  # a class without weight may get some in another batch
-        weights = validation.weight_values(sample_weight, len(positive))
+        weights = weight_values(sample_weight, len(positive))
     return X, positive, weights
 
 

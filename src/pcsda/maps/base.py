@@ -17,6 +17,7 @@ from ..core.linalg import Floats
 from ..documented import documented
 from ..kernels import BLOCK_BYTES, Kernel, settled_kernel
 from ..progress import progress
+from ..targets import check_labels
 from ..validation import MatrixLike, validated
 
 # Writes the features of rows into an array.
@@ -57,7 +58,7 @@ class KernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         validation.check_kernel(self.kernel, self.gamma, kernels, self.kernel_params)
         positive = None
         if y is not None and isinstance(self.gamma, str) and self.gamma == "positive":
-            positive = validation.check_labels(y, self.pos_label)[2]
+            positive = check_labels(y, self.pos_label)[2]
             if len(positive) != len(X):
                 raise ValueError(f"X has {len(X)} rows but y has {len(positive)} labels")
         # Features have the inner products of the kernel itself, whose origin is zero.

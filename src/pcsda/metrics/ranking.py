@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 
 from ..core.linalg import Array, Ints
-from ..validation import shorten
+from ..targets import shorten
 from .trials import check_scores, is_positive
 
 

@@ -11,7 +11,7 @@ from sklearn.isotonic import isotonic_regression
 from sklearn.utils import check_consistent_length, column_or_1d
 
 from ..core.linalg import Array, Ints, Mask
-from ..validation import MIXED, distinct, shorten
+from ..targets import MIXED, distinct, shorten
 
 
 @dataclass(frozen=True)
