@@ -24,6 +24,7 @@ from ..partition import nearest
 from ..targets import check_groups
 from ..validation import MatrixLike, validated
 from .bank_scores import USUAL_RATE, BankScores, Labels
+from .bank_state import restored, stored
 from .callbacks import CallbackSupportMixin, calls_back
 from .changes import (
     BankRows,
@@ -37,7 +38,6 @@ from .changes import (
     places_of,
     warn_of_shared_rows,
 )
-from .doors import Door
 from .grid import seeded_of
 from .kindred_choice import are_kindred
 from .kindred_labels import KindredLabels
@@ -177,58 +177,18 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         self.verbose = verbose
 
     def __getstate__(self) -> dict[str, Any]:
-        # The factorisation is not stored, because it is large and can be recomputed. Models are
-        # stored as a list, because JSON would turn the keys of a dict into strings.
         state = dict(super().__getstate__())
-        if "_labels_" in state:
-            if hasattr(self, "threshold_"):
-                state["threshold_"] = self.threshold_
-            rows = state.pop("_rows")
-            state |= {"_X": rows.X, "_labels": rows.labels, "_keys": rows.keys}
-            state |= {"_together": rows.together, "_ids": rows.ids}
-            fitted = state.pop("_labels_")
-            if isinstance(fitted, PooledLabels):
-                state["_pooled"] = fitted.state()
-            elif isinstance(fitted, KindredLabels):
-                state["_kindred"] = fitted.state()
-                support = fitted.support
-                same = support is None or np.array_equal(support, rows.X)
-                state["_support"] = None if same else support
-            else:
-                state |= {"models_": list(fitted.models), "_door": dict(vars(fitted.door))}
-        return state
+        if "_labels_" not in state:
+            return state
+        if hasattr(self, "threshold_"):
+            state["threshold_"] = self.threshold_
+        return stored(state)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        state = dict(state)
-        state.setdefault("calibration", "per-label")  # the only choice in version 0.1.0
-        pooled, models = state.pop("_pooled", None), state.pop("models_", None)
-        kindred, support = state.pop("_kindred", None), state.pop("_support", None)
-        door = state.pop("_door", None)  # absent in earlier versions
-        fitted = pooled is not None or models is not None or kindred is not None
-        if fitted:
-            for name in ("_source", "_factor", "_matrix"):  # stored by earlier versions
-                state.pop(name, None)
-            X, labels = state.pop("_X"), state.pop("_labels")
-            together, ids = state.pop("_together", None), state.pop("_ids", None)
-            state.setdefault("unit_length_", False)  # absent in earlier versions
-            keys = state.pop("_keys", None)
-            keys = np.random.default_rng(state["_seed"]).random(len(X)) if keys is None else keys
-            state["_rows"] = BankRows(X, labels, state["clusters_"], keys, together, ids)
+        state, labels = restored(state)
         super().__setstate__(state)
-        if not fitted:
-            return
-        kernel = getattr(self, "kernel_", None)
-        if pooled is not None:
-            self._labels_ = PooledLabels.of_state(pooled, self._settings, self._rows, kernel)
-        elif kindred is not None:
-            if kernel is not None and support is None:
-                support = self._rows.X
-            held = self._settings, kindred, kernel, support
-            self._labels_ = KindredLabels(*held, unit=self.unit_length_)
-        else:
-            known = self._settings, self._rows, getattr(self, "ridge_", None), kernel
-            self._labels_ = SeparateLabels(*known, models)
-            self._labels_.door = Door.empty() if door is None else Door.of(door)
+        if labels is not None:
+            self._labels_ = labels(self._settings)
 
     @calls_back
     def fit(
