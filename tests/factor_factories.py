@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from factories import close
+from factories import close, moves_of_centres
 from numpy.testing import assert_array_equal
 
 from pcsda.core import gram
@@ -61,6 +61,17 @@ def solve(name, X, groups, regularization=0.01, weights=None, n_components=None,
 def as_seen(name, X, rows):
     """Return rows as this factor's subspace takes them: kernel values or the rows themselves."""
     return rows @ X.T if name in ON_KERNEL_VALUES else rows
+
+
+def close_to_refits(left, coordinates, residuals, centres, full, rtol=1e-8):
+    """Check left-out rows, and the centres seen with positives left out, against refits.
+
+    `full` holds the centres of the full fit.
+    """
+    close(left.coordinates, coordinates, rtol)
+    close(left.residuals, residuals, rtol)
+    own = (left.groups == 0) & left.known
+    close((full + moves_of_centres(left, full))[own], centres[own], rtol)
 
 
 def assert_same_left(found, expected, signs=1.0, rtol=1e-8):

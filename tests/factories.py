@@ -259,19 +259,25 @@ def axis_ridge(n_positive):
     return 5 * max(n_positive**-0.5 - 20**-0.5, 0.0)
 
 
-def cloud_without(density, covariance, move, counts, z):
-    """Return the cloud's log ratio of a row on Fisher's axis, for other positives."""
+def cloud_without(density, covariance, centres, counts, z):
+    """Return the cloud's log ratio of a row on Fisher's axis, for other positives and centres."""
     base, shares = density.base, np.exp(density.base.log_weights)
-    centre = shares @ base.centres
-    spread = base.centres - centre
+    at = shares @ centres
+    spread = base.centres - shares @ base.centres
     cloud = base.negative + (spread.T * shares) @ spread
     share = counts[0] / counts.sum()
     pooled = share * covariance + (1 - share) * cloud
     pooled += axis_ridge(counts[0]) / counts.sum() * np.eye(len(z))
-    axis = np.linalg.solve(pooled, centre + move)
+    axis = np.linalg.solve(pooled, at)
     inside = log_density(z @ axis, 0.0, axis @ covariance @ axis, density.tail)
-    at = (centre + move) @ axis
-    return inside - log_density(z @ axis, at, axis @ cloud @ axis, density.tail)
+    return inside - log_density(z @ axis, at @ axis, axis @ cloud @ axis, density.tail)
+
+
+def moves_of_centres(left, centres):
+    """Return how far the subclass means move on the axes for each left-out row, dense."""
+    moves = np.zeros((len(left.groups), *centres.shape))
+    moves[left.shifts.rows] = left.shifts.of(slice(None))
+    return moves
 
 
 def scores_by_scipy(model, z, sets=None):
@@ -303,11 +309,12 @@ def leave_rows_out(X, groups, weights, ridge, solver=solvers.cholesky, d=None):
 
 
 def refit_without_each_row(X, groups, weights, ridge, components, blocks=None):
-    """Left-out coordinates and residuals by refits of the statistics (MATH 8 and 17).
+    """Left-out coordinates, residuals and centres by refits of the statistics (MATH 8 and 17).
 
     The ridge and the groups of the full fit are held. The axes of the refit are orthonormal in its
-    own scatter, and turned to lie as close as possible to those of the full fit. Rows of one block
-    leave together; where all rows of a class leave with them, coordinates and residuals are zero.
+    own scatter, and turned to lie as close as possible to those of the full fit. The centres are
+    the subclass means of the full fit on these axes, relative to its positive mean. Rows of one
+    block leave together; where all rows of a class leave with them, all three are zero.
     """
     w = np.ones(len(X)) if weights is None else weights
     blocks = np.arange(len(X)) if blocks is None else blocks
@@ -321,6 +328,7 @@ def refit_without_each_row(X, groups, weights, ridge, components, blocks=None):
     )
     coordinates = np.zeros((len(X), len(components)))
     residuals = np.zeros((len(X), len(components)))
+    centres = np.zeros((len(X), len(full.delta), len(components)))
     for block in np.unique(blocks):
         kept = blocks != block
         s = paper_statistics(X[kept], groups[kept], w[kept], n_groups)
@@ -331,10 +339,10 @@ def refit_without_each_row(X, groups, weights, ridge, components, blocks=None):
         axes = np.linalg.solve(bottom, delta.T) @ rotation
         solved = turned_toward(axes, bottom, components.T, full.S_I + ridge * np.eye(width))
         for i in np.flatnonzero(~kept):
-            coordinates[i] = (X[i] - s.m) @ solved
+            coordinates[i], centres[i] = (X[i] - s.m) @ solved, full.delta @ solved
             if s.counts[groups[i]] > 0:
                 residuals[i] = (X[i] - s.means[groups[i]]) @ solved
-    return coordinates[:, :given], residuals[:, :given]
+    return coordinates[:, :given], residuals[:, :given], centres[:, :, :given]
 
 
 def turned_toward(axes, scatter, target, before):

@@ -14,8 +14,9 @@ from scipy.special import expit
 from sklearn.base import clone
 from sklearn.cluster import AgglomerativeClustering
 from sklearn.exceptions import NotFittedError
+from sklearn.preprocessing import StandardScaler
 
-from pcsda import CSDA, PCSDA, KernelCSDA, KernelPCSDA
+from pcsda import CSDA, PCSDA, KernelCSDA, KernelPCSDA, make_pipeline
 from pcsda.core.calibration import Calibration
 from pcsda.datasets import make_class_specific
 from pcsda.metrics import cllr
@@ -1608,6 +1609,42 @@ def test_left_out_scores_resemble_fresh_ones_and_resubstituted_do_not(seed):
         assert abs(left_out.mean() - truth.mean()) < 4 * error
         gap = abs(seen[y[train] == label].mean() - truth.mean())
         assert gap > (4 * error if label == 1 else 2 * error)
+
+
+def one_hot(seed, n_rows=1500, n_categories=8):
+    """Draw a category in one-hot columns and a number; most positives have the first category."""
+    rng = np.random.default_rng(seed)
+    category, number = rng.integers(0, n_categories, n_rows), rng.standard_normal(n_rows)
+    y = 3 * (category == 0) + number + rng.logistic(size=n_rows) > 4
+    return np.column_stack([np.eye(n_categories)[category], number]), y, category
+
+
+def test_left_out_positives_of_a_rare_category_equal_refits_without_them():
+    X, y, category = one_hot(0)
+    settings = {"random_state": 0, "calibrate": False}
+    model = PCSDA(**settings).fit(X, y)
+    rare = np.flatnonzero(y & (category > 0))[:6]
+    for groups in (None, np.arange(len(X)) // 2):
+        blocks = np.arange(len(X)) if groups is None else groups
+        model.fit(X, y, groups=groups)
+        refit = PCSDA(regularization=model.regularization_, **settings)
+        for row in rare:
+            kept = blocks != blocks[row]
+            refit.fit(X[kept], y[kept], subclass_labels=model.partition_[kept])
+            expected = refit.log_likelihood_ratio(X[[row]])[0]
+            assert abs(model.loo_scores_[row] - expected) < 1
+
+
+@pytest.mark.parametrize("make", [PCSDA, KernelPCSDA])
+def test_ratios_counts_and_thresholds_are_honest_with_one_hot_columns(make):
+    (X, y, _), (new, truth, _) = one_hot(0), one_hot(1)
+    model = make_pipeline(StandardScaler(), make(random_state=0)).fit(X, y)
+    assert cllr(truth, model.log_likelihood_ratio(new)) < 0.9
+    threshold = model.choose_threshold(max_false_alarms=0.05)
+    misses = 1 - model.accepts(new)[truth].mean()
+    assert abs(misses - threshold.misses) < 0.15
+    found = model.count(new)
+    assert found.count_low <= truth.sum() <= found.count_high
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.more) for s in (1, 2, 3))])

@@ -27,7 +27,7 @@ from sklearn.exceptions import NotFittedError
 
 from pcsda import CSDA, PCSDA, ExactKernelMap, KernelCSDA, KernelPCSDA, NystroemMap
 from pcsda.core.kmeans import kernel_kmeans
-from pcsda.core.loo import LeftOut
+from pcsda.core.loo import LeftOut, Shifts
 from pcsda.metrics import cllr
 from pcsda.partition import KERNEL_RESTARTS, kernel_start, make_groups
 
@@ -313,9 +313,12 @@ def test_left_out_scores_equal_refits_without_each_row(name, negatives, weighted
     centred = features - w @ features / w.sum()
     ridge = 0.1 * (w @ np.sum(centred**2, axis=1)) / w.sum()
     components = model.dual_coef_.T @ features[model.support_]
-    coordinates, residuals = refit_without_each_row(features, groups, weights, ridge, components)
-    alone = groups == 3
-    left = LeftOut(coordinates, residuals, groups, alone, ~alone, weights)
+    refits = refit_without_each_row(features, groups, weights, ridge, components)
+    coordinates, residuals, centres = refits
+    alone, own = groups == 3, np.flatnonzero(groups == 0)
+    moves = centres[own] - model.density_.base.subclasses
+    shifts = Shifts(own, np.tile(np.eye(3), (len(own), 1, 1)), moves)
+    left = LeftOut(coordinates, residuals, groups, alone, ~alone, weights, shifts=shifts)
     expected = model.calibration_(model.density_.left_out_views(left, np.bincount(groups, w)))
     finite = ~alone
     assert_allclose(model.loo_scores_[finite], expected[finite], rtol=1e-5, atol=1e-5)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from factories import make_rows, refit_without_each_row
+from factories import make_rows, moves_of_centres, refit_without_each_row
 from numpy.testing import assert_allclose
 from sklearn.base import clone
 from sklearn.metrics import log_loss
@@ -38,6 +38,9 @@ def test_left_out_blocks_equal_refits_without_them(width, weighted, seed):
         scale = np.abs(expected[0]).max()
         assert_allclose(found.left.coordinates, expected[0], rtol=1e-8, atol=1e-8 * scale)
         assert_allclose(found.left.residuals, expected[1], rtol=1e-8, atol=1e-8 * scale)
+        own = groups == 0
+        centres = found.projected.delta + moves_of_centres(found.left, found.projected.delta)
+        assert_allclose(centres[own], expected[2][own], rtol=1e-8, atol=1e-8 * scale)
         np.testing.assert_array_equal(found.left.alone, groups == 3)
 
 
@@ -85,8 +88,8 @@ def twins(n_recordings=60, copies=6, seed=0):
 def test_leaving_duplicates_out_together_makes_honest_scores(make, n_draws):
     losses = np.zeros(3)
     for seed in range(n_draws):
-        X, y, ids = twins(seed=seed)
-        new, labels, _ = twins(seed=seed + 100)
+        X, y, ids = twins(120, seed=seed)
+        new, labels, _ = twins(120, seed=seed + 100)
         sub = np.arange(len(X)) // 6 % 3
         one_by_one = make().fit(X, y, subclass_labels=sub)
         together = make().fit(X, y, subclass_labels=sub, groups=ids)

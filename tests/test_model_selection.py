@@ -132,7 +132,7 @@ def test_singleton_subclasses_take_no_part_in_the_calibration():
 def left_out_by_refits(X, groups, ridge, components):
     """Compute the scores of MATH 8 and 9 with N refits of the statistics: mixture, nu = d/2."""
     s, d = paper_statistics(X, groups), len(components)
-    z, rho = refit_without_each_row(X, groups, None, ridge, components)
+    z, rho, moved = refit_without_each_row(X, groups, None, ridge, components)
     positive, negative = groups == 0, groups > 0
     inside, outside = rho[positive].T @ rho[positive], rho[negative].T @ rho[negative]
     floor = 1e-8 * components @ (s.S_I + ridge * np.eye(X.shape[1])) @ components.T
@@ -148,7 +148,7 @@ def left_out_by_refits(X, groups, ridge, components):
         own = np.outer(rho[i], rho[i])
         phi_p, move = positives_without(base, left, np.arange(len(X)) == i)
         phi_n = (outside - (group > 0) * own + target) / (s.n_n + d / 2 - (group > 0))
-        counts, means = s.counts[1:].copy(), centres + move
+        counts, means = s.counts[1:].copy(), (centres if group > 0 else moved[i]) + move
         if group > 0:
             counts[group - 1] -= 1
             means[group - 1] = z[i] - rho[i]

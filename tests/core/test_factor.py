@@ -17,6 +17,7 @@ from factor_factories import (
     assert_same_left,
     assert_same_subspace,
     close,
+    close_to_refits,
     make_factor,
     solve,
 )
@@ -101,9 +102,8 @@ def test_left_out_rows_equal_refits(name, weighted, width, regularization):
     found = solve(name, X, groups, regularization, weights)
     ridge = regularization * paper_statistics(X, groups, weights).total_variance
     components = components_of(name, X, found)
-    z, rho = refit_without_each_row(X, groups, weights, ridge, components)
-    close(found.left.coordinates, z, 1e-7)
-    close(found.left.residuals, rho, 1e-7)
+    refits = refit_without_each_row(X, groups, weights, ridge, components)
+    close_to_refits(found.left, *refits, found.projected.delta, 1e-7)
     assert_array_equal(found.left.alone, np.isin(groups, [2, 4]))
     assert_array_equal(found.left.known, ~found.left.alone)
     assert (found.left.weights is None) == (not weighted)

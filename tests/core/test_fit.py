@@ -235,7 +235,7 @@ def brute_force_left_out(X, groups, weights, fitted, rule):
     ridge = 0.01 * s.total_variance
     W = fitted.subspace.coefficients.T
     d = len(W)
-    z, rho = refit_without_each_row(X, groups, w, ridge, W)
+    z, rho, moved = refit_without_each_row(X, groups, w, ridge, W)
     alone = np.bincount(groups)[groups] == 1
     rows = {"positive": groups == 0, "negative": (groups > 0) & ~alone}
     sums = {name: (rho[r] * w[r, None]).T @ rho[r] for name, r in rows.items()}
@@ -256,9 +256,9 @@ def brute_force_left_out(X, groups, weights, fitted, rule):
     for i, group in enumerate(groups):
         phi_p, move = positives_without(base, left, np.arange(len(z)) == i)
         phi_n = marginal if negatives == "marginal" else phi["negative"]
-        shares, own = s.counts[1:].copy(), centres + move
+        shares, own = s.counts[1:].copy(), (centres if group > 0 else moved[i]) + move
         if isinstance(density, Blend):
-            of_cloud.append(cloud_without(density, phi_p, move, s.counts, z[i]))
+            of_cloud.append(cloud_without(density, phi_p, own, s.counts, z[i]))
         if group > 0:
             shares[group - 1] = 0 if alone[i] else shares[group - 1] - w[i]
             own[group - 1] = z[i] - rho[i]

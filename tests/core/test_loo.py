@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from factor_factories import WEIGHTED, assert_same_left, close, make_factor
+from factor_factories import WEIGHTED, assert_same_left, close_to_refits, make_factor
 from factories import leave_rows_out, make_rows, refit_without_each_row
 from numpy.testing import assert_allclose, assert_array_equal
 from threadpoolctl import threadpool_limits
@@ -27,20 +27,18 @@ def test_left_out_rows_equal_refits_where_subclass_means_coincide():
     X, groups, _ = make_rows([9, 7, 6, 8], 5)
     means = np.array([X[groups == g].mean(axis=0) for g in range(4)])
     X += (means[1] - means[3]) * (groups == 3)[:, None]
-    projection, _, left = leave_rows_out(X, groups, None, 0.5)
+    projection, scatter, left = leave_rows_out(X, groups, None, 0.5)
     assert projection.rank == 2
-    z, rho = refit_without_each_row(X, groups, None, 0.5, projection.components)
-    close(left.coordinates, z)
-    close(left.residuals, rho)
+    refits = refit_without_each_row(X, groups, None, 0.5, projection.components)
+    close_to_refits(left, *refits, scatter.project(projection.components).delta)
 
 
 @WEIGHTED
 def test_left_out_rows_equal_refits_with_singleton_negatives(weighted):
     X, groups, weights = make_rows([9, 1, 1, 1], 5, weighted=weighted)
-    projection, _, left = leave_rows_out(X, groups, weights, 0.5)
-    z, rho = refit_without_each_row(X, groups, weights, 0.5, projection.components)
-    close(left.coordinates, z)
-    close(left.residuals, rho)
+    projection, scatter, left = leave_rows_out(X, groups, weights, 0.5)
+    refits = refit_without_each_row(X, groups, weights, 0.5, projection.components)
+    close_to_refits(left, *refits, scatter.project(projection.components).delta)
     assert not left.known[groups > 0].any()
 
 

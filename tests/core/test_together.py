@@ -9,13 +9,14 @@ from factor_factories import (
     SHARED,
     WEIGHTED,
     assert_same_left,
-    close,
+    close_to_refits,
     make_factor,
 )
 from factories import (
     cloud_without,
     log_density,
     make_rows,
+    moves_of_centres,
     paper_statistics,
     positives_without,
     refit_without_each_row,
@@ -53,9 +54,8 @@ def test_blocks_left_out_equal_refits(name, weighted, width):
     found = make_factor(name, X, 0.01, weights).solve(groups, leave_out=Leave(together=blocks))
     ridge = 0.01 * paper_statistics(X, groups, weights).total_variance
     components = found.coefficients.T @ X if name in ON_KERNEL_VALUES else found.coefficients.T
-    z, rho = refit_without_each_row(X, groups, weights, ridge, components, blocks)
-    close(found.left.coordinates, z, 1e-7)
-    close(found.left.residuals, rho, 1e-7)
+    refits = refit_without_each_row(X, groups, weights, ridge, components, blocks)
+    close_to_refits(found.left, *refits, found.projected.delta, 1e-7)
     assert_array_equal(found.left.alone, groups == 2)
     assert_array_equal(found.left.known, groups != 2)
     assert_array_equal(found.left.together, blocks)
@@ -160,7 +160,7 @@ def test_stacks_are_bounded_and_contain_each_row_once():
 def rebuilt_views(density, left, counts):
     """View each row through a density rebuilt without its block."""
     base, views = density.base, np.zeros((density.n_views, len(left.groups)))
-    marginal = isinstance(base, Marginal)
+    marginal, moves = isinstance(base, Marginal), moves_of_centres(left, base.subclasses)
     for i, block in enumerate(left.together):
         members = left.together == block
         positive, move = positives_without(base, left, members)
@@ -171,7 +171,9 @@ def rebuilt_views(density, left, counts):
         z, rho, group = left.coordinates[i], left.residuals[i], left.groups[i]
         centres, shares = base.centres.copy(), np.exp(base.log_weights)
         if not marginal:
-            centres += move
+            centres += move + moves[i]
+            if isinstance(density, Blend):
+                views[1, i] = cloud_without(density, positive, centres, counts, z)
             if group > 0:
                 centres[group - 1] = z - rho
             gone = np.bincount(left.groups[members], left.weight[members], len(counts))
@@ -180,8 +182,6 @@ def rebuilt_views(density, left, counts):
         parts = [log_density(z, c, negative, base.tail) for c in centres]
         outside = logsumexp(parts, b=shares)
         views[0, i] = log_density(z, 0 * z, positive, base.tail) - outside
-        if isinstance(density, Blend):
-            views[1, i] = cloud_without(density, positive, move, counts, z)
     return views
 
 

@@ -518,17 +518,20 @@ class Blend:
         """
         base, cloud, on_axis = self.base, self.cloud, (left.coordinates @ self.axis)[:, None]
         positive, negative = cloud.spreads
+        shares = np.exp(base.log_weights)
         rest = left_density.remaining_positives(base.spreads[0], left)
         if rest is not None and self.has_axis:
             ratio = positive.log_density(on_axis) - negative.log_density(on_axis - cloud.centres)
             ratio[rest.rows] = cloud_ratio_without(
-                base.factors, base.middle, self.tail, rest, left, counts
+                base.factors, base.middle, shares, self.tail, rest, left, counts
             )
         else:
             moved = replace(left, coordinates=on_axis, residuals=on_axis)
-            about = left_density.about_all(moved).coordinates
+            about = left_density.about_all(moved).coordinates - cloud.centres
+            if left.moving is not None:
+                about[left.moving.rows] -= left.moving.of_mean(shares) @ self.axis[:, None]
             ratio = left_density.log_inside(positive, moved)
-            ratio -= negative.log_density(about - cloud.centres)
+            ratio -= negative.log_density(about)
         centres = base.centres, base.log_weights
         mixture = left_density.log_ratio(*base.spreads, *centres, left, counts, rest)
         return np.stack([mixture, ratio])

@@ -51,6 +51,7 @@ def fisher_axis(positive: Array, cloud: Array, centre: Array, moments: Moments) 
 def cloud_ratio_without(
     factors: tuple[Array, Array],
     middle: tuple[Array, Array],
+    shares: Array,
     tail: float,
     rest: Remaining,
     left: LeftOut,
@@ -69,6 +70,8 @@ def cloud_ratio_without(
     middle : arrays of shape (d,) and (C, d)
         Mean of the negatives' centres, and their deviations from it, each times the square root of
         the centre's weight.
+    shares : array of shape (C,)
+        Weights of the centres.
     tail : float
         Degrees of freedom of the cloud.
     rest : Remaining
@@ -83,7 +86,13 @@ def cloud_ratio_without(
     back = linalg.triangular_inverse(cloud)
     turn = back @ positive
     inner = turn @ rest.covariances @ turn.T
-    toward = back @ centre + rest.moves @ turn.T
+    toward = np.tile(centre, (len(rest.moves), 1))
+    if left.moving is not None:
+        block = np.full(len(left.groups), -1)
+        block[rest.rows] = rest.block
+        own = block[left.moving.rows]
+        toward[own[own >= 0]] += left.moving.of_mean(shares)[own >= 0]
+    toward = toward @ back.T + rest.moves @ turn.T
     pooled = share * inner + (1 - share) * np.eye(len(centre))
     pooled += _ridge(counts) * back @ back.T
     axis = np.linalg.solve(pooled, toward[:, :, None])[:, :, 0]

@@ -16,7 +16,7 @@ import numpy as np
 
 from . import float32, linalg
 from .linalg import Array, Floats, Ints
-from .loo import LeftOut, inflation, left_out
+from .loo import LeftOut, Shifts, inflation, left_out
 from .scatter import GroupScatter
 from .solvers import Projection
 
@@ -94,6 +94,7 @@ class Leaver:
         if dtype == np.float32 and few and float32.whitens(self.inverse, self.variances, total):
             ways.insert(0, self._in_single())
         gaps = [1.0]
+        shifts: list[tuple[int, Shifts]] = []
         # The steps below are short: without a lock, threads would compete for the interpreter.
         one_at_a_time = Lock()
 
@@ -106,11 +107,14 @@ class Leaver:
                     found = left_out(a, leverage, gap, *rest)
                     result.known[part] = found.known
                     gaps.append(found.gap)
+                    if found.shifts is not None:
+                        shifts.append((part.start, found.shifts))
                     if result.plain is not None and result.height is not None:
                         result.plain[part], result.height[part] = found.plain, found.height
 
         linalg.over_rows(leave_out, len(X), X.shape[1])
-        return replace(result, gap=min(gaps))
+        moved = Shifts.joined(shifts) if shifts else None
+        return replace(result, gap=min(gaps), shifts=moved)
 
     def _whitened(
         self, X: Floats, rows: LeftOut, among: slice, ways: list[Any]

@@ -17,7 +17,7 @@ import numpy as np
 
 from . import linalg
 from .linalg import Array, Ints
-from .loo import ALONE, SMALLEST_GAP, LeftOut
+from .loo import ALONE, SMALLEST_GAP, LeftOut, Shifts
 from .student import energy, log_sum_exp, log_volume
 from .together import stacks_of
 
@@ -89,7 +89,8 @@ def log_ratio(
     """Return the log of the positive density over the negative density at each left-out row.
 
     For a negative, the mean and weight of its own subclass are computed without the row. All other
-    subclasses keep the means and weights of the full fit.
+    subclasses keep the means and weights of the full fit. For a positive, the means of all
+    subclasses are those on the axes without the row.
 
     Parameters
     ----------
@@ -112,7 +113,9 @@ def log_ratio(
             return _blocks_outside(negative, centres, log_weights, left, places, counts)
 
         return inside - _by_block(of_blocks, left)
-    width = 4 * len(centres)
+    shifts = None if counts is None else left.moving
+    positives = None if shifts is None else inside[shifts.rows]
+    left, width = replace(left, shifts=None), 4 * len(centres)
     step = linalg.cache_rows(width)
 
     def score(start: int, stop: int) -> None:
@@ -121,7 +124,34 @@ def log_ratio(
             inside[part] -= _outside(negative, centres, log_weights, left.take(part), counts)
 
     linalg.over_rows(score, len(inside), width)
+    if shifts is not None and positives is not None:
+        coordinates = left.coordinates[shifts.rows]
+        outside = _outside_moved(negative, centres, log_weights, coordinates, shifts)
+        inside[shifts.rows] = positives - outside
     return inside
+
+
+def _outside_moved(
+    negative: Spread, centres: Array, log_weights: Array, coordinates: Array, shifts: Shifts
+) -> Array:
+    """Return log densities of left-out positives under the negative class, on their own axes."""
+    white, steps = negative.white, shifts.steps
+    at_rows, at_centres = coordinates @ white.T, centres @ white.T
+    count, rank, width = shifts.plane.shape
+    plane = (shifts.plane.reshape(-1, width) @ white.T).reshape(count, rank, width)
+    # |x - c - steps' plane|^2 for all pairs of a row x and a centre c, term by term.
+    square = np.einsum("pj,pj->p", at_rows, at_rows)[:, None] - 2 * at_rows @ at_centres.T
+    square += np.einsum("kj,kj->k", at_centres, at_centres)
+    for r in range(rank):
+        own = plane[:, r]
+        across = np.einsum("pj,pj->p", at_rows, own)[:, None] - own @ at_centres.T
+        for s in range(r):
+            across -= np.einsum("pj,pj->p", own, plane[:, s])[:, None] * steps[:, s]
+        across *= -2
+        across += np.einsum("pj,pj->p", own, own)[:, None] * steps[:, r]
+        square += across * steps[:, r]
+    held = log_volume(white) - energy(np.maximum(square, 0.0), len(white), negative.tail)
+    return log_sum_exp(held + log_weights)
 
 
 def log_inside(positive: Spread, left: LeftOut, rest: Remaining | None = None) -> Array:
@@ -347,6 +377,9 @@ def _blocks_outside(
         held = negative.log_density_without(offsets, *leaving, negative.strength)
         return log_sum_exp(held + log_weights)
     block, row = np.nonzero(groups)
+    if left.moving is not None:
+        shifts = left.moving.take(places.ravel())
+        offsets.reshape(-1, *centres.shape)[shifts.rows] -= shifts.of(slice(None))
     offsets[block, row, groups[block, row] - 1] = residuals[block, row]
     remaining = np.tile(counts[1:], (len(places), 1))
     np.subtract.at(remaining, (block, groups[block, row] - 1), left.weight[places][block, row])

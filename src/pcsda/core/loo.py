@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .alignment import turn_of, without_subclass
+from .alignment import Turn, turn_of, without_subclass
 from .linalg import Array, Floats, Ints, Mask
 
 # A row is alone in its group if the other rows have at most this share of the group's weight.
@@ -109,6 +109,55 @@ def _whole_blocks(groups: Ints, together: Ints, most: int, rng: np.random.Genera
 
 
 @dataclass(frozen=True)
+class Shifts:
+    """How far the subclass means move on the axes when positives are left out (MATH 8).
+
+    The axes without a row differ from those of the full fit, and so do the coordinates of the
+    subclass means. For each of P rows, the means move by the product ``steps' plane``.
+
+    Attributes
+    ----------
+    rows : array of shape (P,)
+        Numbers of these rows among the left-out rows, ascending: the positives, and the negatives
+        that are left out together with them.
+    steps : array of shape (P, r, K)
+    plane : array of shape (P, r, d)
+    """
+
+    rows: Ints
+    steps: Array
+    plane: Array
+
+    def of(self, part: slice) -> Array:
+        """Return the moves of the subclass means, shape (n, K, d), for a slice of the P rows."""
+        moves: Array = self.steps[part].swapaxes(1, 2) @ self.plane[part]
+        return moves
+
+    def of_mean(self, shares: Array) -> Array:
+        """Return the moves (P, d) of the mean of the subclass means with the given weights."""
+        moves: Array = ((self.steps @ shares)[:, None] @ self.plane)[:, 0]
+        return moves
+
+    def take(self, chosen: Ints) -> Shifts:
+        """Return the shifts of a subset of the left-out rows, which get the numbers 0, 1, ..."""
+        place = np.full(max(chosen.max(initial=-1), self.rows.max(initial=-1)) + 1, -1)
+        place[self.rows] = np.arange(len(self.rows))
+        found = place[chosen]
+        kept = found[found >= 0]
+        return Shifts(np.flatnonzero(found >= 0), self.steps[kept], self.plane[kept])
+
+    @classmethod
+    def joined(cls, parts: list[tuple[int, Shifts]]) -> Shifts:
+        """Join the shifts of slices of the left-out rows, given with the first row of each."""
+        parts = sorted(parts, key=lambda part: part[0])
+        return cls(
+            np.concatenate([first + part.rows for first, part in parts]),
+            np.concatenate([part.steps for _, part in parts]),
+            np.concatenate([part.plane for _, part in parts]),
+        )
+
+
+@dataclass(frozen=True)
 class LeftOut:
     """Training rows, each projected by a model fitted without it.
 
@@ -141,6 +190,8 @@ class LeftOut:
         if positives are few.
     height : array of shape (n,) or None
         ``r' A r`` for the residual r, with the row left out of A and of its group mean.
+    shifts : Shifts or None
+        How far the subclass means move when positives are left out; None means not at all.
     """
 
     coordinates: Array
@@ -155,6 +206,7 @@ class LeftOut:
     together: Ints | None = None
     plain: Array | None = None
     height: Array | None = None
+    shifts: Shifts | None = None
 
     @classmethod
     def blank(cls, groups: Ints, weights: Array | None, counts: Array, width: int) -> LeftOut:
@@ -183,6 +235,15 @@ class LeftOut:
     def mass(self) -> Array:
         """Total weight of the rows that each row represents."""
         return self.weight if self.stands_for is None else self.weight * self.stands_for
+
+    @property
+    def moving(self) -> Shifts | None:
+        """Same as `shifts`, or None if there are just two positives.
+
+        The model without one of two positives knows a single example. Its scores are too low for
+        the model to be calibrated, and subclass means on its axes make them even lower.
+        """
+        return self.shifts if np.count_nonzero(self.groups == 0) > 2 else None
 
     @property
     def unequal_mass(self) -> Array | None:
@@ -235,7 +296,13 @@ class LeftOut:
         """Apply a function to each array whose columns are axes."""
         plain = None if self.plain is None else change(self.plain)
         coordinates, residuals = change(self.coordinates), change(self.residuals)
-        return replace(self, coordinates=coordinates, residuals=residuals, plain=plain)
+        changed = replace(self, coordinates=coordinates, residuals=residuals, plain=plain)
+        if self.shifts is None:
+            return changed
+        count, rank, width = self.shifts.plane.shape
+        plane = change(self.shifts.plane.reshape(-1, width))
+        plane = plane.reshape(count, rank, plane.shape[1])
+        return replace(changed, shifts=replace(self.shifts, plane=plane))
 
     def take(self, rows: slice | Ints) -> LeftOut:
         """Return a subset of the rows."""
@@ -243,7 +310,10 @@ class LeftOut:
         own: dict[str, Any] = {
             name: part[rows] for name, part in parts.items() if isinstance(part, np.ndarray)
         }
-        return LeftOut(**own | {"rows": None})
+        own["rows"] = None
+        if self.shifts is not None:
+            own["shifts"] = self.shifts.take(np.arange(len(self.groups))[rows])
+        return LeftOut(**own)
 
     def moments(self) -> list[tuple[Array, float]]:
         """Return the scatter of the left-out residuals and their total weight, for each class.
@@ -333,6 +403,9 @@ def left_out(
     without = np.where(negative[lonely], without_subclass(centres[:, lonely], axes[:, lonely]), 0.0)
     moves = np.where(known, weight, 0.0)
     closest = turn_of(solved, axes, moves * scale, moves / rest, leverage, gap)
+    seen = np.flatnonzero(~negative & known)
+    p = (moves * scale / gap)[seen] * solved[:, seen] - (moves / rest / gap)[seen] * axes[:, seen]
+    shifts = _shifts(closest, seen, p, turn @ gram, residuals[seen])
     np.multiply(solved, stretch, out=residual)
     plain = height = None
     if counts[0] < FEW_POSITIVES:
@@ -346,4 +419,32 @@ def left_out(
     closest.apply(residual)
     residual[:, lonely], coordinate[:, lonely] = 0.0, without
     least = float(np.where(alone, 1.0, gaps).min(initial=1.0))
-    return LeftOut(*out, groups, alone, known, weights, gap=least, plain=plain, height=height)
+    found = LeftOut(*out, groups, alone, known, weights, gap=least, plain=plain, height=height)
+    return replace(found, shifts=shifts)
+
+
+def _shifts(turn: Turn, rows: Ints, p: Array, centres: Array, along: Floats) -> Shifts:
+    """Return how far the subclass means move on the axes when each of P positives is left out.
+
+    Parameters
+    ----------
+    turn : Turn
+        The rotation and scaling of the axes for each left-out row.
+    rows : array of shape (P,)
+        The numbers of the positives.
+    p : array of shape (d, P)
+        ``(f a + s) / gap`` on the axes: without the positive, a vector v has the coordinates
+        ``W'v + p (r'Av)`` before the axes are turned. `p` lies in the plane that turns.
+    centres : array of shape (d, K)
+        The subclass means on the axes of the full fit.
+    along : array of shape (P, K)
+        ``r'A delta_k``.
+    """
+    plane, steps = np.empty((len(rows), 2, len(p))), np.empty((len(rows), 2, centres.shape[1]))
+    plane[:, 0], plane[:, 1] = turn.first[:, rows].T, turn.second[:, rows].T
+    (one, two), change = (plane @ p.T[:, :, None])[:, :, 0].T, turn.change[:, :, rows, None]
+    first, second = plane[:, 0] @ centres, plane[:, 1] @ centres
+    for r, inside in enumerate((one, two)):
+        turned = inside + change[r, 0, :, 0] * one + change[r, 1, :, 0] * two
+        steps[:, r] = turned[:, None] * along + change[r, 0] * first + change[r, 1] * second
+    return Shifts(rows, steps, plane)

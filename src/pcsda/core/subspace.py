@@ -207,7 +207,7 @@ class Solution:
         many axes are kept.
         """
         if leave.together is not None:
-            fixed = (self.overlap, axes.every, groups, counts, weights)
+            fixed = (self.overlap, self.gram, axes.every, groups, counts, weights)
             left = leave_together(self.block, *fixed, leave)
         else:
             leverage, gap = self.leverages()

@@ -19,7 +19,7 @@ import numpy as np
 from . import linalg
 from .alignment import turns_of_blocks
 from .linalg import Array, Ints, Mask, SingularMatrixError
-from .loo import ALONE, Leave, LeftOut
+from .loo import ALONE, Leave, LeftOut, Shifts
 
 # Function of row numbers (n, size) of n blocks: returns the inner products of each block's rows
 # with each other, and with the group means.
@@ -46,6 +46,7 @@ def stacks_of(ids: Ints) -> Iterator[Ints]:
 def leave_together(
     block: Block,
     overlap: Array,
+    gram: Array,
     rotation: Array,
     groups: Ints,
     counts: Array,
@@ -62,9 +63,10 @@ def leave_together(
         Returns inner products; see `Block`.
     overlap : array of shape (K + 1, K + 1)
         Inner products of the group means.
+    gram : array of shape (K, K)
+        ``Delta A Delta'`` of the full fit.
     rotation : array of shape (K, d)
-        ``Q Lambda^(-1/2)``, where Q and Lambda are the eigenvectors and eigenvalues of
-        ``Delta A Delta'``.
+        ``Q Lambda^(-1/2)``, where Q and Lambda are the eigenvectors and eigenvalues of `gram`.
     groups : array of shape (N,)
     counts : array of shape (K + 1,)
     weights : array of shape (N,) or None
@@ -77,8 +79,10 @@ def leave_together(
     own_weights = None if weights is None else weights[rows]
     result = LeftOut.blank(groups[rows], own_weights, counts, rotation.shape[1])
     result.alone[:] = False
-    whole = np.eye(len(counts))[1:] - np.eye(len(counts))[0]  # Delta on the means of all rows
-    stacks = list(stacks_of(leave.together[rows]))
+    ids = leave.together[rows]
+    moving = np.flatnonzero(np.isin(ids, ids[groups[rows] == 0]))
+    moves, centres = np.zeros((len(moving), *rotation.shape)), gram @ rotation
+    stacks = list(stacks_of(ids))
     while stacks:
         places = stacks.pop()
         stack = _Stack.of(rows[places], groups, weight, counts)
@@ -92,23 +96,40 @@ def leave_together(
         except SingularMatrixError:  # the scatter is singular without one of the blocks
             stacks.extend(np.split(places, len(places)) if len(places) > 1 else [])
             continue
-        delta = np.where(stack.empty[:, 1:, None], 0.0, means[:, 1:] - means[:, :1])
-        size = places.shape[1]
-        moved = delta.swapaxes(1, 2) @ rotation
-        toward = inner @ moved
-        before = toward[:, size:].swapaxes(1, 2) @ (whole.T @ rotation)
-        turns = turns_of_blocks(moved.swapaxes(1, 2) @ toward, before)
-        toward = toward @ turns
-        itself = np.eye(size, inner.shape[1])
-        result.coordinates[places] = (itself - means[:, :1]) @ toward
-        apart = itself - np.take_along_axis(means, stack.own[:, :, None], axis=1)
-        result.residuals[places] = np.where(stack.emptied[:, :, None], 0.0, apart @ toward)
-        if result.plain is not None and result.height is not None:
-            result.plain[places] = apart @ inner[:, :, size:] @ (whole.T @ rotation)
-            result.height[places] = np.einsum("bij,bij->bi", apart @ inner, apart)
-        result.known[places] = ~stack.emptied
-    left_with = leave.together[rows]
-    return replace(result, stands_for=leave.stands_for, rows=leave.rows, together=left_with)
+        seen = _project(result, places, stack, inner, means, rotation)
+        positive = np.flatnonzero((stack.own == 0).any(axis=1))
+        moves[np.searchsorted(moving, places[positive])] = (seen - centres)[positive, None]
+    steps = np.broadcast_to(np.eye(len(rotation)), (len(moving), len(rotation), len(rotation)))
+    result = replace(result, stands_for=leave.stands_for, rows=leave.rows, together=ids)
+    return replace(result, shifts=Shifts(moving, steps, moves))
+
+
+def _project(
+    result: LeftOut, places: Ints, stack: _Stack, inner: Array, means: Array, rotation: Array
+) -> Array:
+    """Store the rows of blocks as projected without their block.
+
+    Returns the full fit's subclass means, relative to its positive mean, on the axes without each
+    block.
+    """
+    delta = np.where(stack.empty[:, 1:, None], 0.0, means[:, 1:] - means[:, :1])
+    size, n_groups = places.shape[1], means.shape[1]
+    whole = np.eye(n_groups)[1:] - np.eye(n_groups)[0]  # Delta on the means of all rows
+    moved = delta.swapaxes(1, 2) @ rotation
+    toward = inner @ moved
+    before = toward[:, size:].swapaxes(1, 2) @ (whole.T @ rotation)
+    turns = turns_of_blocks(moved.swapaxes(1, 2) @ toward, before)
+    toward = toward @ turns
+    itself = np.eye(size, inner.shape[1])
+    result.coordinates[places] = (itself - means[:, :1]) @ toward
+    apart = itself - np.take_along_axis(means, stack.own[:, :, None], axis=1)
+    result.residuals[places] = np.where(stack.emptied[:, :, None], 0.0, apart @ toward)
+    if result.plain is not None and result.height is not None:
+        result.plain[places] = apart @ inner[:, :, size:] @ (whole.T @ rotation)
+        result.height[places] = np.einsum("bij,bij->bi", apart @ inner, apart)
+    result.known[places] = ~stack.emptied
+    seen: Array = whole @ toward[:, size:]
+    return seen
 
 
 @dataclass(frozen=True)
