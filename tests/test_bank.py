@@ -481,7 +481,7 @@ def test_identification_says_unknown_below_the_threshold():
 def test_identification_refuses_a_threshold_that_is_no_number(threshold):
     X, y = problem()
     bank = per_label(LINEAR).fit(X, y)
-    with pytest.raises(ValueError, match=r"threshold=.* must be a log-likelihood ratio or None"):
+    with pytest.raises(ValueError, match=r"threshold=.* such as the `value` of what .* or None"):
         bank.identify(X, threshold)
 
 

@@ -800,7 +800,7 @@ BAD = [
     (
         PCSDACV(make_pipeline(StandardScaler(), KernelPCSDA())),
         {},
-        "estimator=KernelPCSDA cannot be tuned; .* Pipeline that ends in PCSDA",
+        "Pipeline ends in KernelPCSDA, which PCSDACV tunes only without steps before it; transform",
     ),
     (
         PCSDACV(PCSDA(covariance="resubstitution")),

@@ -126,6 +126,11 @@ def test_a_bank_can_end_a_pipeline():
     assert_array_equal(model.rank(NEW, 2), bank.rank(rows, 2))
     assert_array_equal(model.rank(NEW, label=2, by="distance"), bank.rank(rows, 2, "distance"))
     assert_array_equal(model.explain(NEW, 1).score, bank.explain(rows, 1).score)
+    assert_array_equal(model.identify(NEW, 0.0, unknown=-1), bank.identify(rows, 0.0, unknown=-1))
+    found = model.identify(NEW, 1.0, trials=TRIALS, unknown=-1)
+    assert_array_equal(found, bank.identify(rows, 1.0, trials=TRIALS, unknown=-1))
+    assert_array_equal(model.verify(NEW, 2), bank.verify(rows, 2))
+    assert model.threshold_ == bank.threshold_
     assert not hasattr(model, "fast_scorer")
 
 
@@ -133,7 +138,12 @@ def test_a_pipeline_lacks_the_methods_its_last_step_lacks():
     other = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, Y)
     for method in ("log_likelihood_ratio", "rank", "explain", "fast_scorer", "count", "accepts"):
         assert not hasattr(other, method)
-    assert hasattr(make_pipeline(StandardScaler(), PCSDA()), "rank")
+    verifier = make_pipeline(StandardScaler(), PCSDA(3, random_state=0)).fit(X, Y)
+    assert hasattr(verifier, "rank")
+    for method in ("identify", "verify", "threshold_"):
+        assert not hasattr(verifier, method)
+        assert not hasattr(PCSDACV(), method)
+    assert verifier.choose_threshold(max_false_alarms=0.1) == verifier.threshold_
     # Strings have a method `count`, and an empty last step is a string.
     assert not hasattr(make_pipeline(StandardScaler(), "passthrough"), "count")
     with pytest.raises(AttributeError, match="no attribute 'rank'"):

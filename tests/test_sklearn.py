@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from pcsda import CSDA, PCSDA
+from pcsda import CSDA, PCSDA, PCSDACV, MixtureVerifier
 
 pd = pytest.importorskip("pandas")
 
@@ -187,6 +187,20 @@ def test_weights_and_subclasses_are_routed_through_a_pipeline():
     assert_array_equal(pipe.decision_function(X), alone.decision_function(pipe[0].transform(X)))
     plain = PCSDA(random_state=0).fit(pipe[0].transform(X), y)
     assert not np.array_equal(plain.partition_, alone.partition_)
+
+
+@pytest.mark.parametrize(
+    "wrapped", [PCSDACV, lambda model: MixtureVerifier(model, n_modes=2)], ids=["search", "modes"]
+)
+def test_wrapped_pipelines_take_weights_and_groups_with_and_without_routing(wrapped):
+    X, y, _ = problem()
+    weights = np.random.default_rng(1).uniform(0.2, 3, len(X))
+    model = wrapped(make_pipeline(StandardScaler(), PCSDA(random_state=0)))
+    given = {"sample_weight": weights, "groups": np.arange(len(X)) // 2}
+    expected = clone(model).fit(X, y, **given).decision_function(X)
+    with sklearn.config_context(enable_metadata_routing=True):
+        found = clone(model).fit(X, y, **given).decision_function(X)
+    assert_array_equal(found, expected)
 
 
 def test_weights_are_routed_through_a_pipeline_to_csda():

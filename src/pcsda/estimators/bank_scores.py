@@ -280,7 +280,10 @@ class BankScores:
         if threshold is None:
             threshold = self._usual_threshold()
         elif isinstance(threshold, bool) or not isinstance(threshold, Real) or np.isnan(threshold):
-            raise ValueError(f"threshold={threshold!r} must be a log-likelihood ratio or None")
+            raise ValueError(
+                f"threshold={threshold!r} must be a log-likelihood ratio, such as the `value` of "
+                "what choose_threshold returns, or None for the bank's own"
+            )
         best = scores.argmax(axis=1)
         known = scores[np.arange(len(best)), best] >= threshold
         return identities(self.classes_[best], known, unknown)

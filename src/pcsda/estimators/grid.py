@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
+from sklearn import config_context
 from sklearn.base import BaseEstimator, clone
 from sklearn.pipeline import Pipeline
 
@@ -143,6 +145,16 @@ def seeded_of(template: BaseEstimator) -> Any:
 def prefix_of(template: BaseEstimator) -> str:
     """Return the prefix of the final estimator's parameter names, empty without a pipeline."""
     return f"{template.steps[-1][0]}__" if isinstance(template, Pipeline) else ""
+
+
+def fit_last(model: Any, X: Any, y: Any, given: dict[str, Any]) -> Any:
+    """Fit an estimator or a pipeline, whose last step gets the arguments in `given`.
+
+    A pipeline takes them by the name of its last step, which metadata routing does not know.
+    """
+    last = prefix_of(model)
+    with config_context(enable_metadata_routing=False) if last else nullcontext():
+        return model.fit(X, y, **{last + name: value for name, value in given.items()})
 
 
 def with_setting(template: BaseEstimator, cell: Cell) -> Any:

@@ -19,7 +19,7 @@ from ..folds import fold_scores
 from ..partition import count_distinct, run_kmeans
 from ..unwrap import asked, unwrap
 from ..validation import MatrixLike
-from .grid import prefix_of
+from .grid import fit_last
 from .rows import some
 
 # Losses within this many standard errors of their paired difference count as equal.
@@ -122,9 +122,8 @@ class Rows:
         if several:  # all modes must leave out the same negatives
             names = [n for n in model.get_params() if n.endswith("calibration_rows")]
             model.set_params(**dict.fromkeys(names))
-        last = prefix_of(model)
-        given = {last + name: values[rows] for name, values in self.given.items()}
-        return model.fit(self.X[rows], self.y[rows], **given)
+        given = {name: values[rows] for name, values in self.given.items()}
+        return fit_last(model, self.X[rows], self.y[rows], given)
 
     def left_out(self, fitted: Modes) -> Array:
         """Return the combined ratio of each row as a left-out row; NaN if it was not left out.

@@ -11,13 +11,12 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, Tra
 
 from .. import validation
 from ..core.linalg import Array, Floats, one_thread
-from ..core.threshold import Threshold
 from ..documented import documented
 from ..targets import check_groups, check_labels, check_weights
 from ..validation import MatrixLike, validated
 from .callbacks import CallbackSupportMixin, calls_back
 from .candidates import template_of
-from .grid import Data, prefix_of, with_setting
+from .grid import Data, fit_last, with_setting
 from .ratios import accuracy
 from .selection import Choice, check_search, choose_setting, is_light_last
 from .steps import is_precomputed
@@ -186,11 +185,10 @@ class PCSDACV(
             "groups": groups,
         }
         best = with_setting(template, choice.cell)
-        last = prefix_of(best)
-        given = {last + name: value for name, value in given.items() if value is not None}
+        given = {name: value for name, value in given.items() if value is not None}
         # The rows are passed as given, so that the model learns the names of their columns.
         with one_thread(is_light_last(X)):
-            self.best_estimator_ = best.fit(as_given, y, **given)
+            self.best_estimator_ = fit_last(best, as_given, y, given)
         return self
 
     def __sklearn_tags__(self) -> Any:
@@ -252,12 +250,6 @@ class PCSDACV(
         float
         """
         return accuracy(self.predict(X), y, self._unwrapped().model.pos_label, sample_weight)
-
-    @property
-    def threshold_(self) -> Threshold:
-        """The chosen model's threshold, available after :meth:`choose_threshold`."""
-        threshold: Threshold = self._unwrapped().model.threshold_
-        return threshold
 
 
 def keep_choice(search: PCSDACV, choice: Choice) -> None:

@@ -250,6 +250,12 @@ def check_search(search: PCSDACV) -> Any:
     template = template_of(search)
     final = final_of(template)
     kinds = PCSDA if isinstance(template, Pipeline) else PCSDA | KernelPCSDA
+    if isinstance(final, KernelPCSDA) and not isinstance(final, kinds):
+        raise ValueError(
+            f"estimator={type(template).__name__} ends in KernelPCSDA, which PCSDACV tunes only "
+            "without steps before it; transform the rows first, put a map such as NystroemMap() "
+            "and PCSDA() in its place, or use GridSearchCV"
+        )
     if not isinstance(final, kinds):
         raise ValueError(
             f"estimator={type(final).__name__} cannot be tuned; use PCSDA, KernelPCSDA or a "

@@ -9,7 +9,7 @@ from inspect import signature
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..core.explanation import Explanation
 from ..core.linalg import Floats, Ints, Mask
+from ..core.threshold import Threshold
 from ..unwrap import Unwrapped, unwrap
 from ..validation import MatrixLike
 from .stream import available_where
@@ -25,16 +26,17 @@ from .stream import available_where
 ROWS_BY_NAME = ("X", "strangers")
 
 
-def _last_has(name: str) -> Callable[[VerifierMethods], bool]:
+def _last_has(name: str, in_search: bool = True) -> Callable[[VerifierMethods], bool]:
     """Return a function that checks whether the last model has the method `name`.
 
-    If the model does not have it, the function raises an AttributeError that says why.
+    If the model does not have it, the function raises an AttributeError that says why. `in_search`
+    says whether the model of a search that is not fitted yet will have the method.
     """
 
     def has(self: VerifierMethods) -> bool:
         model = unwrap(self).model
         # A search has no model before it is fitted, but will have one.
-        return model is self or getattr(model, name) is not None
+        return in_search if model is self else getattr(model, name) is not None
 
     return has
 
@@ -207,6 +209,50 @@ class VerifierMethods:
             if given.get(name) is not None:
                 given[name] = inside.rows(given[name])
         return choose(**given)
+
+    @property
+    def threshold_(self) -> Threshold:
+        """The last step's threshold, available after :meth:`choose_threshold`.
+
+        A bank has one from its fit on.
+        """
+        threshold: Threshold = self._unwrapped().model.threshold_
+        return threshold
+
+    @available_where(_last_has("identify", in_search=False))
+    def identify(self, X: MatrixLike, *args: Any, **params: Any) -> NDArray[Any]:
+        """Return the label of each row in the bank at the end; see :meth:`VerifierBank.identify`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        *args, **params
+            Arguments for the bank: `threshold`, `unknown` and `trials`.
+
+        Returns
+        -------
+        array of shape (n_samples,) or (n_trials,)
+        """
+        labels: NDArray[Any] = self._ask("identify", X, *args, **params)
+        return labels
+
+    @available_where(_last_has("verify", in_search=False))
+    def verify(self, X: MatrixLike, claimed: ArrayLike, **params: Any) -> Floats:
+        """Return the log-likelihood ratios for claimed labels; see :meth:`VerifierBank.verify`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        claimed : label or array-like of shape (n_samples,)
+        **params
+            Arguments for the bank: `trials`.
+
+        Returns
+        -------
+        array of shape (n_samples,) or (n_trials,)
+        """
+        ratios: Floats = self._ask("verify", X, claimed, **params)
+        return ratios
 
     @available_where(_last_has("accepts"))
     def accepts(self, X: MatrixLike) -> Mask:
