@@ -53,6 +53,30 @@ def test_what_is_no_estimator_is_refused_at_once():
     with pytest.raises(TypeError, match=r"pipeline of pcsda.make_pipeline that ends in one$"):
         SearchSession(np.eye(4), estimator=make_pipeline(StandardScaler(), PCSDA()))
     SearchSession(np.eye(4), estimator=pcsda.make_pipeline(StandardScaler(), PCSDA()))
+    with pytest.raises(TypeError, match=r"estimator=VerifierBank\(\) must be a verifier"):
+        SearchSession(np.eye(4), estimator=pcsda.VerifierBank())
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        pcsda.make_pipeline(StandardScaler(with_std=False), PCSDA(random_state=0)),
+        pcsda.PCSDACV(PCSDA(random_state=0), regularization=[0.5], n_subclasses=[20]),
+    ],
+    ids=["pipeline", "search"],
+)
+def test_wrapped_verifiers_have_left_out_ratios_weights_and_thresholds(estimator):
+    session = SearchSession(X, estimator=estimator)
+    session.label(np.flatnonzero(y == 3)[:3], True)
+    search(session, y == 3, 4)
+    left = np.sum(y == 3) - sum(value is True for value in session.labels().values())
+    found = session.remaining()
+    assert found.count_low <= left <= found.count_high
+    assert found.count < 3 * left
+    assert session.stop(recall=0.95).basis == "model"
+    threshold = session.choose_threshold(max_false_alarms=0.01)
+    assert session.model_.threshold_ == threshold
+    assert session.model_.accepts(X)[y != 3].mean() < 0.03
 
 
 def test_a_session_finds_the_class_and_gives_a_verifier(searched, tmp_path):

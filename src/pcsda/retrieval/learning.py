@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -13,6 +13,7 @@ from scipy import sparse
 from scipy.sparse.linalg import lsqr
 from sklearn.base import BaseEstimator, clone
 from sklearn.metrics import pairwise_distances_argmin_min
+from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import normalize
 
 from ..core.calibration import fit_calibration
@@ -20,8 +21,10 @@ from ..core.copies import silent_on_copies
 from ..core.linalg import Array, Floats, Ints, Mask
 from ..core.spread import auto_regularization
 from ..estimators import PCSDA
+from ..estimators.grid import fit_last
 from ..estimators.ratios import quick_scores_of
 from ..estimators.verifier import Verifier
+from ..unwrap import unwrap
 from .gallery import Clusters, Gallery
 from .strategies import likely
 
@@ -90,6 +93,11 @@ class Learned:
     ratios: Array
 
     @property
+    def verifier(self) -> Any:
+        """The verifier inside `model`, which may be a pipeline or a search."""
+        return unwrap(self.model).model
+
+    @property
     def positive(self) -> Mask:
         """Mask of the rows in `answers` that are examples."""
         return np.arange(len(self.left_out)) < len(self.answers.yes)
@@ -126,7 +134,7 @@ class Learned:
         if len(self.answers.rows) == len(self.answers.yes) + 1:
             return "The only row that is no example cannot be left out", "add rows to the gallery"
         return (
-            f"{type(self.model).__name__} keeps no left-out ratio for each row",
+            f"{type(self.verifier).__name__} keeps no left-out ratio for each row",
             "use an estimator that does, such as PCSDA() or KernelPCSDA()",
         )
 
@@ -166,18 +174,21 @@ def learn(
     weights = np.ones(len(rows))
     weights[len(rows) - len(answers.weak) :] = WEAK_WEIGHT
     model = default_verifier(len(answers.yes)) if estimator is None else clone(estimator)
-    extra: dict[str, Any] = {"subclass_labels": clusters.of(rows), "sample_weight": weights}
-    known = inspect.signature(model.fit).parameters
+    extra: dict[str, Any] = {"sample_weight": weights}
+    last = model[-1] if isinstance(model, Pipeline) else model
+    if last is model:  # the rows of a pipeline's last step have cells of their own
+        extra["subclass_labels"] = clusters.of(rows)
+    known = inspect.signature(last.fit).parameters
     with warnings.catch_warnings(), silent_on_copies():
         # The page shows the number of examples; repeating a warning on every screen would not help.
         warnings.filterwarnings("ignore", "one positive is one example", UserWarning)
         # The weights are the session's own, and a tiny gallery has few random rows.
         warnings.filterwarnings("ignore", "the weights of the negatives sum to", UserWarning)
-        model.fit(rows, positive, **{key: extra[key] for key in extra if key in known})
-    left_out = np.full(len(rows), np.nan)
-    if hasattr(model, "loo_scores_"):
-        left_out = np.array(model.loo_scores_, dtype=np.float64)
-    learned = Learned(model, answers, left_out, np.empty(0))
+        fit_last(model, rows, positive, {key: extra[key] for key in extra if key in known})
+    learned = Learned(model, answers, np.full(len(rows), np.nan), np.empty(0))
+    if hasattr(learned.verifier, "loo_scores_"):
+        left_out = np.array(learned.verifier.loo_scores_, dtype=np.float64)
+        learned = replace(learned, left_out=left_out)
     learned = _recalibrated(learned)
     ratios = gallery.score(_quick_ratio(learned.model))
     return Learned(learned.model, answers, learned.left_out, ratios)
@@ -203,7 +214,7 @@ def _recalibrated(learned: Learned) -> Learned:
     thousands of rows, even a small probability that each row is an unusual member would add up to
     more than the actual number of members.
     """
-    model, use = learned.model, learned.random
+    model, use = learned.verifier, learned.random
     both = use & learned.positive, use & ~learned.positive
     if not hasattr(model, "calibration_") or not all(part.any() for part in both):
         return learned
@@ -213,7 +224,7 @@ def _recalibrated(learned: Learned) -> Learned:
     model.calibration_ = before.straight().then(found.slope, found.offset)
     left_out = found.slope * straight + found.offset
     model.loo_scores_ = left_out
-    return Learned(model, learned.answers, left_out, learned.ratios)
+    return replace(learned, left_out=left_out)
 
 
 def similarity(gallery: Gallery, clusters: Clusters, answers: Answers) -> Array:

@@ -281,7 +281,8 @@ class SearchSession:
         With one example there is no threshold yet.
         """
         learned = self._verified()
-        fresh = isinstance(learned.model, Verifier) and not hasattr(learned.model, "threshold_")
+        verifier = learned.verifier
+        fresh = isinstance(verifier, Verifier) and not hasattr(verifier, "threshold_")
         if fresh and len(learned.scores_by_answer(self._pool())[0]):
             self.choose_threshold(max_false_alarms=0.01)
         return learned.model
@@ -328,7 +329,7 @@ class SearchSession:
             cost_miss=cost_miss,
             cost_false_alarm=cost_false_alarm,
         )
-        learned.model.threshold_ = threshold
+        learned.verifier.threshold_ = threshold
         return threshold
 
     def ranking(self) -> list[Any]:
@@ -560,6 +561,7 @@ def _check_arguments(gallery: Any, ids: Any, estimator: Any, random_state: Any) 
     last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
     # Pipelines of scikit-learn have no ratios, whatever their last step is.
     able = all(hasattr(part, "log_likelihood_ratio") for part in (estimator, last))
+    able = able and not hasattr(last, "enroll")  # a bank verifies many labels
     if estimator is not None and (isinstance(last, type) or not able):
         raise TypeError(
             f"estimator={estimator!r} must be a verifier, such as PCSDA(), or a pipeline "
