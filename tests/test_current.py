@@ -1,11 +1,13 @@
 """The command that computes stored rows of the studies anew."""
 
+import gzip
 import json
 
 import numpy as np
 import pytest
 from benchmarks import current, few_shot, open_set, search
 from benchmarks.paper.datasets import load
+from benchmarks.paper.rows import read
 
 
 def few_shot_row():
@@ -18,11 +20,11 @@ def few_shot_row():
 
 @pytest.fixture
 def stored(tmp_path, monkeypatch):
-    """Return a function that stores one row of a study on the digits as its only row."""
+    """Return a function that stores rows of a study on the digits as its only rows."""
 
-    def store(row):
-        path = tmp_path / "rows.jsonl"
-        path.write_text(json.dumps(row) + "\n")
+    def store(*rows):
+        path = tmp_path / "rows.jsonl.gz"
+        path.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
         study = current.STUDIES["few_shot"]._replace(path=path)
         monkeypatch.setitem(current.STUDIES, "few_shot", study)
 
@@ -41,6 +43,18 @@ def test_a_row_of_another_version_differs(name, stored, capsys):
     stored(row | {name: row[name] + 0.001})
     assert current.main(["--studies", "few_shot"]) == 1
     assert "| few_shot | digits | PCSDA | 1 | 1 | 0.001 |" in capsys.readouterr().out
+
+
+def test_rows_of_ours_are_renewed_and_others_kept(stored, tmp_path, monkeypatch):
+    row = few_shot_row()
+    other = row | {"method": "logistic regression", "ap": 0.125}
+    stored(row | {"ap": 0.25, "cllr": 9.0}, other)
+    monkeypatch.setattr(current, "RENEWED", tmp_path)
+    assert current.main(["--studies", "few_shot", "--renew"]) == 0
+    found = read(current.STUDIES["few_shot"].path)
+    assert current.change(found[0], row, few_shot.KEY) == 0
+    assert found[1] == other
+    assert current.main(["--studies", "few_shot"]) == 0
 
 
 def test_other_methods_and_absent_data_are_left_out(stored, capsys, monkeypatch):
