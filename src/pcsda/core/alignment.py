@@ -47,11 +47,15 @@ class Turn:
         than two directions.
     change : array of shape (2, 2, n)
         ``T_2 - I`` for each row.
+    step : array of shape (2, n)
+        The vector p of each row, in the plane: without the row and before the turn, a vector v has
+        the coordinates ``W'v + E p (r'Av)``.
     """
 
     first: Array
     second: Array
     change: Array
+    step: Array
 
     def apply(self, coordinates: Array) -> None:
         """Rotate and scale the coordinates (d, n) of the left-out rows in place."""
@@ -86,14 +90,15 @@ def turn_of(
     # From here on all vectors are pairs: coordinates along `first` and `second`.
     a = np.stack([along, across])
     shift = np.stack([-pull * length, np.zeros_like(length)])
-    return Turn(first, second, _in_two(a, shift, inflation, leverage, gap))
+    p = (inflation * a + shift) / gap
+    return Turn(first, second, _in_two(a, shift, p, inflation, leverage, gap), p)
 
 
-def _in_two(a: Array, shift: Array, f: Array, leverage: Array, gap: Array) -> Array:
-    """Return ``T_2 - I``, given ``a = W'r`` and `shift`, ``s = -c R'u``, in the plane of E.
+def _in_two(a: Array, shift: Array, p: Array, f: Array, leverage: Array, gap: Array) -> Array:
+    """Return ``T_2 - I``, given ``a = W'r``, ``s = -c R'u`` and ``p = (f a + s)/g`` in the plane.
 
-    T_2 needs the inverse square root of a symmetric matrix. With the gap g, ``p = (f a + s)/g``,
-    ``B = I + p a'`` and ``beta = 1 + a'p``, that matrix is
+    Here `shift` is s, and g is the gap. T_2 needs the inverse square root of a symmetric matrix.
+    With ``B = I + p a'`` and ``beta = 1 + a'p``, that matrix is
     ``beta^2 B^-1 C B^-T = (beta I + m a')(beta I + a m') + e (m + p)(m + p)'``, where e is the
     leverage outside the axes, and the code defines m. In this form, no large numbers cancel on
     weak axes.
@@ -102,7 +107,6 @@ def _in_two(a: Array, shift: Array, f: Array, leverage: Array, gap: Array) -> Ar
     outside = leverage - np.sum(a * a, axis=0)
     outside = np.where(outside > ROUNDING * leverage, outside, 0.0)
     crossed = np.sum(a * shift, axis=0)
-    p = (f * a + shift) / gap
     beta = 1 + np.sum(a * p, axis=0)
     m = -f / ((1 + root) * gap) * ((1 + crossed) * a + outside * shift)
     kappa = f / ((1 + root) * root)

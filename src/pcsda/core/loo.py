@@ -383,9 +383,8 @@ def left_out(
     rest = np.where(alone, 1.0, total - weight)  # unused for rows that are alone
     gap = np.where(known, gap, 1.0)
     scale, pull = total / rest, weight / rest  # W_g/(W_g - w) and c
-    negative = groups > 0
+    negative, stretch = groups > 0, scale / gap
     own = np.where(negative, residuals[np.arange(len(groups)), np.maximum(groups, 1) - 1], 0.0)
-    stretch = scale / gap
     shift = stretch * pull * leverage
     reach = pull * (leverage + own) / gap  # c s / gap, s = h + a_k
     lift = np.where(negative, 1 + total * reach, stretch)
@@ -403,13 +402,10 @@ def left_out(
     without = np.where(negative[lonely], without_subclass(centres[:, lonely], axes[:, lonely]), 0.0)
     moves = np.where(known, weight, 0.0)
     closest = turn_of(solved, axes, moves * scale, moves / rest, leverage, gap)
-    seen = np.flatnonzero(~negative & known)
-    p = (moves * scale / gap)[seen] * solved[:, seen] - (moves / rest / gap)[seen] * axes[:, seen]
-    shifts = _shifts(closest, seen, p, turn @ gram, residuals[seen])
+    shifts = _shifts(closest, np.flatnonzero(~negative & known), turn @ gram, residuals)
     np.multiply(solved, stretch, out=residual)
-    plain = height = None
-    if counts[0] < FEW_POSITIVES:
-        plain, height = residual.T.copy(), scale * stretch * leverage
+    few = counts[0] < FEW_POSITIVES
+    plain = residual.T.copy() if few else None
     residual -= shift * axes
     np.multiply(solved, lift, out=coordinate)
     axes *= reach
@@ -419,11 +415,11 @@ def left_out(
     closest.apply(residual)
     residual[:, lonely], coordinate[:, lonely] = 0.0, without
     least = float(np.where(alone, 1.0, gaps).min(initial=1.0))
-    found = LeftOut(*out, groups, alone, known, weights, gap=least, plain=plain, height=height)
-    return replace(found, shifts=shifts)
+    left = LeftOut(*out, groups, alone, known, weights, gap=least, shifts=shifts)
+    return replace(left, plain=plain, height=scale * stretch * leverage if few else None)
 
 
-def _shifts(turn: Turn, rows: Ints, p: Array, centres: Array, along: Floats) -> Shifts:
+def _shifts(turn: Turn, rows: Ints, centres: Array, along: Floats) -> Shifts:
     """Return how far the subclass means move on the axes when each of P positives is left out.
 
     Parameters
@@ -432,17 +428,19 @@ def _shifts(turn: Turn, rows: Ints, p: Array, centres: Array, along: Floats) -> 
         The rotation and scaling of the axes for each left-out row.
     rows : array of shape (P,)
         The numbers of the positives.
-    p : array of shape (d, P)
-        ``(f a + s) / gap`` on the axes: without the positive, a vector v has the coordinates
-        ``W'v + p (r'Av)`` before the axes are turned. `p` lies in the plane that turns.
     centres : array of shape (d, K)
         The subclass means on the axes of the full fit.
-    along : array of shape (P, K)
-        ``r'A delta_k``.
+    along : array of shape (n, K)
+        ``r'A delta_k`` for each row.
     """
-    plane, steps = np.empty((len(rows), 2, len(p))), np.empty((len(rows), 2, centres.shape[1]))
+    width, count = centres.shape
+    plane, steps, along = (
+        np.empty((len(rows), 2, width)),
+        np.empty((len(rows), 2, count)),
+        along[rows],
+    )
     plane[:, 0], plane[:, 1] = turn.first[:, rows].T, turn.second[:, rows].T
-    (one, two), change = (plane @ p.T[:, :, None])[:, :, 0].T, turn.change[:, :, rows, None]
+    (one, two), change = turn.step[:, rows], turn.change[:, :, rows, None]
     first, second = plane[:, 0] @ centres, plane[:, 1] @ centres
     for r, inside in enumerate((one, two)):
         turned = inside + change[r, 0, :, 0] * one + change[r, 1, :, 0] * two
