@@ -144,6 +144,18 @@ def constant():
     return with_constants(0.1)
 
 
+@kind("a column in which one row alone differs")
+def lone():
+    """As many axes as columns, so that the axes without that row lose one."""
+    found = []
+    for group in (0, 2):
+        X, groups, new = draw(sizes=(30, 25, 28, 20, 22), width=3)
+        alone = np.arange(len(X)) == np.flatnonzero(groups == group)[0]
+        X, new = np.column_stack([X, alone]), np.column_stack([new, np.zeros(len(new))])
+        found.append(problem(X, groups, new))
+    return found
+
+
 @kind("constant columns, ridge 1e-6")
 def constant_small():
     return with_constants(1e-6)

@@ -34,6 +34,21 @@ def test_left_out_rows_equal_refits_where_subclass_means_coincide():
 
 
 @WEIGHTED
+@pytest.mark.parametrize("width", [2, 4])
+@pytest.mark.parametrize("ridge", [0.5, 1e-4])
+@pytest.mark.parametrize("lone", [0, 12], ids=["positive", "negative"])
+def test_left_out_rows_equal_refits_where_one_row_alone_varies_in_a_column(
+    lone, ridge, width, weighted
+):
+    X, groups, weights = make_rows([9, 7, 6, 8, 5], width - 1, weighted=weighted)
+    X = np.column_stack([X, np.arange(len(X)) == lone])
+    projection, scatter, left = leave_rows_out(X, groups, weights, ridge)
+    assert projection.rank == width
+    refits = refit_without_each_row(X, groups, weights, ridge, projection.components)
+    close_to_refits(left, *refits, scatter.project(projection.components).delta, 1e-7)
+
+
+@WEIGHTED
 def test_left_out_rows_equal_refits_with_singleton_negatives(weighted):
     X, groups, weights = make_rows([9, 1, 1, 1], 5, weighted=weighted)
     projection, scatter, left = leave_rows_out(X, groups, weights, 0.5)

@@ -91,7 +91,12 @@ def turn_of(
     a = np.stack([along, across])
     shift = np.stack([-pull * length, np.zeros_like(length)])
     p = (inflation * a + shift) / gap
-    return Turn(first, second, _in_two(a, shift, p, inflation, leverage, gap), p)
+    change = _in_two(a, shift, p, inflation, leverage, gap)
+    left = np.abs(1 + np.sum(a * p, axis=0)) * gap  # rounding errors grow as 1/gap
+    lost = left <= LOST * (1 + np.sqrt(np.sum(a * a, axis=0) * np.sum(p * p, axis=0)))
+    if lost.any():
+        change[:, :, lost] = _without_direction(a, p, leverage, gap, lost)
+    return Turn(first, second, change, p)
 
 
 def _in_two(a: Array, shift: Array, p: Array, f: Array, leverage: Array, gap: Array) -> Array:
@@ -124,6 +129,23 @@ def _in_two(a: Array, shift: Array, p: Array, f: Array, leverage: Array, gap: Ar
     inverse = beta * identity - p[:, None] * a[None]
     change: Array = np.where(beta < 0, -1.0, 1.0) * np.einsum("ikn,kjn->ijn", half, inverse)
     return change - identity
+
+
+def _without_direction(a: Array, p: Array, leverage: Array, gap: Array, rows: Mask) -> Array:
+    """Return ``T_2 - I`` for some rows, each the only one that varies in some direction of its own.
+
+    Without the row, a feature may be constant. Then no subclass mean differs along it, and the axes
+    lose a direction: B and C are singular, with ``C a = 0``. With the unit vector u orthogonal to
+    a, ``b = B'u`` and ``c = u'Cu``, pseudo-inverses in the formula of T give
+    ``T_2 = b u' / (|b| sqrt(c))``.
+    """
+    a, p, leverage, gap = a[:, rows], p[:, rows], leverage[rows], gap[rows]
+    u = np.stack([-a[1], a[0]]) / np.sqrt(np.sum(a * a, axis=0))
+    along = np.sum(p * u, axis=0)
+    b = u + a * along
+    c = 1 + leverage * gap * along**2
+    turn: Array = b[:, None] * u[None] / np.sqrt(c * np.sum(b * b, axis=0))
+    return turn - np.eye(2)[:, :, None]
 
 
 def without_subclass(centres: Array, axes: Array) -> Array:
