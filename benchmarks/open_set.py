@@ -369,10 +369,10 @@ of Caltech101 and in no others; a loss there prompted this rule, which was chose
 Much depends on who the strangers are, so differences below two standard errors mean little: with
 eight draws, a method that is truly equal to the best of the six others would be seen ahead of all
 of them in 43 % of the lines (simulated with the covariances of these rows). On Caltech101, better
-covariances are no way out. A two-covariance model that knows those of half of the other rows of the
-known labels, with its settings chosen on these very draws, would not be ahead of the best other
-method by more than two standard errors with any number of rows (by 0.002 ±0.022 with ten). Faces
-and Faces_easy of Caltech101 are the same pictures, whole and cropped. If one of them is known and
+covariances would hardly help: a two-covariance model that knows those of half of the other rows of
+the known labels, with its settings chosen on these very draws, is ahead of the best other method by
+less than two standard errors with any number of rows, and by 0.002 ±0.022 with ten. Faces and
+Faces_easy of Caltech101 are the same pictures, whole and cropped. If one of them is known and
 the other is a stranger, nearly all rows of the stranger are accepted, up to a fifth of all
 strangers' rows.
 """
