@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import validation
 from ..core.calibration import Calibration
-from ..core.copies import silent_on_copies, warn_of_copies
+from ..core.copies import warn_of_copies
 from ..core.linalg import Array, Floats, Ints
 from ..core.threshold import Threshold
 from ..documented import documented
@@ -173,8 +173,9 @@ default=None
         seed = draw_seed(final.random_state)
         rows = Rows(template, X, y, positive, weights, together, given, seed)
         counted = np.flatnonzero(weights)
-        with silent_on_copies():
-            self._keep(rows, counted, *self._chosen(rows.take(counted)))
+        modes, left_out, losses = self._chosen(rows.take(counted))
+        modes.repeat_warnings()
+        self._keep(rows, counted, modes, left_out, losses)
         share = weights[positive].sum() / weights.sum()
         shares = np.array([1 - share, share])[:: 2 * index - 1]
         self.class_prior_ = check_priors(final.priors, shares)
