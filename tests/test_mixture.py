@@ -542,3 +542,18 @@ def test_a_warning_of_one_mode_names_the_mode():
     X[0] = 50
     with pytest.warns(UserWarning, match="^mode . of 4, with 1 positive: one positive is one"):
         MixtureVerifier(LINEAR, n_modes=4).fit(X, y)
+
+
+@pytest.mark.each_value
+@pytest.mark.parametrize("name", ["csda", "kernel csda", "resubstituted"])
+def test_one_mode_keeps_the_scores_of_folds(name, tmp_path):
+    estimator = {**EVERY, "resubstituted": PCSDA(3, covariance="resubstitution", random_state=0)}
+    X, y, _ = three_clouds()
+    alone = clone(estimator[name]).fit(X, y)
+    model = MixtureVerifier(clone(estimator[name]), n_modes=1).fit(X, y)
+    chosen = model.choose_threshold(max_false_alarms=0.1)
+    assert chosen == alone.choose_threshold(max_false_alarms=0.1)
+    assert model.count(X) == alone.count(X)
+    save(model, tmp_path / "model.pcsda")
+    assert load(tmp_path / "model.pcsda").threshold_ == chosen
+    assert not hasattr(model.set_params(n_modes=2).fit(X, y), "held_out_")
