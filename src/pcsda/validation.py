@@ -5,7 +5,8 @@ Each error message gives the value, the bound and the remedy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from numbers import Integral, Real
 from typing import Any, Protocol, TypeAlias
@@ -121,6 +122,15 @@ def validated(model: BaseEstimator, *given: Any, **rules: Any) -> Any:
         if fault is None:
             raise
         raise ValueError(fault) from error
+
+
+@contextmanager
+def named(argument: str) -> Iterator[None]:
+    """Begin errors about rows with the name of their argument, which scikit-learn's call X."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{argument}: {error}") from error
 
 
 def column_names(X: Any) -> list[Any]:
