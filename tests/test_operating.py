@@ -113,6 +113,23 @@ def test_folds_with_too_few_positives_are_named(name):
     assert said in model.count(X).note
 
 
+@pytest.mark.parametrize("n_positive", [28, 36, 45, 90])
+def test_csda_with_about_as_many_positives_as_columns_is_named(n_positive):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((500, 30)), np.arange(500) < n_positive
+    X[y] += 0.4
+    model, near = CSDA().fit(X, y), n_positive < 90
+    said = f"With {n_positive} positives in 30 columns, the scatter"
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.choose_threshold(max_false_alarms=0.05)
+    assert [said in str(each.message) for each in caught] == [True] * near
+    assert (said in model.count(X).note) == near
+    rate = model.accepts(rng.standard_normal((5000, 30))).mean()
+    assert (rate > 0.075) == near
+    assert "columns" not in KernelCSDA().fit(X, y).count(X).note
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", [*FOLDED, "left out"])
 def test_folds_with_enough_positives_and_closed_forms_need_no_warning(name):
