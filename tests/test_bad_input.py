@@ -1321,6 +1321,39 @@ def test_light_weights_count_as_rows_in_all():
         PCSDA().fit(X, y, sample_weight=weights)
 
 
+CLASS_WEIGHTED = [PCSDA(), KernelPCSDA(), CSDA(), MixtureVerifier(), PCSDACV(n_subclasses=1)]
+
+
+@pytest.mark.parametrize("estimator", CLASS_WEIGHTED)
+def test_class_weights_are_named(estimator):
+    X, y = spread_rows()
+    positive = y == y.max()
+    weights = np.where(positive, 4.0, 0.5)
+    total = 4 * positive.sum()
+    words = (
+        "sample_weight is 4 for all positives and 0.5 for all negatives, as class weights are. A "
+        f"weight counts copies of a row, so {positive.sum()} positives pass for {total}, and .* "
+        "leave sample_weight out, and give class frequencies as priors"
+    )
+    with pytest.warns(UserWarning, match=words):
+        clone(estimator).fit(X, y, sample_weight=weights)
+    with pytest.warns(UserWarning, match="so .* negatives pass for"):
+        clone(estimator).fit(X, y, sample_weight=np.where(positive, 1.0, 5.0))
+
+
+@pytest.mark.parametrize("estimator", CLASS_WEIGHTED)
+def test_counts_of_rows_are_not_taken_for_class_weights(estimator):
+    X, y = spread_rows()
+    positive = y == y.max()
+    for weights in (
+        np.where(positive, 1.0, 0.4),  # rows of a class that count less are no claim
+        np.where(positive, 2.0, 1.0),
+        np.full(len(y), 3.0),
+        np.where(np.arange(len(y)) % 3, 5.0, 2.0),
+    ):
+        clone(estimator).fit(X, y, sample_weight=weights)  # a warning would be an error
+
+
 @pytest.mark.parametrize("value", [-1, 2**32, "no", 1.5])
 @pytest.mark.parametrize("estimator", [PCSDA(), KernelPCSDA(), VerifierBank(PCSDA())])
 def test_a_seed_out_of_bounds_is_named(estimator, value):
