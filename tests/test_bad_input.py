@@ -262,6 +262,14 @@ def test_columns_that_are_not_numeric_are_named(estimator):
     ):
         with pytest.raises(ValueError, match=r"^X has a column that is not numeric: 'odd'"):
             clone(estimator).fit(frame_of(X).assign(odd=odd), y)
+    stack = (
+        "leave it out, or pass the lists of a column as a matrix, np.stack(np.asarray(X['odd']))"
+    )
+    for lists in (vectors, [[1, 2]] * len(X)):
+        embedded = frame_of(X).assign(odd=lists)
+        assert np.stack(np.asarray(embedded["odd"])).shape == (len(X), 2)
+        with refuses(stack):
+            clone(estimator).fit(embedded, y)
     with pytest.raises(ValueError, match=r"unseen at fit time:\n- kind"):
         clone(estimator).fit(frame_of(X), y).predict(frame)
 
