@@ -262,6 +262,14 @@ def test_columns_that_are_not_numeric_are_named(estimator):
     ):
         with pytest.raises(ValueError, match=r"^X has a column that is not numeric: 'odd'"):
             clone(estimator).fit(frame_of(X).assign(odd=odd), y)
+    stack = (
+        "leave it out, or pass the lists of a column as a matrix, np.stack(np.asarray(X['odd']))"
+    )
+    for lists in (vectors, [[1, 2]] * len(X)):
+        embedded = frame_of(X).assign(odd=lists)
+        assert np.stack(np.asarray(embedded["odd"])).shape == (len(X), 2)
+        with refuses(stack):
+            clone(estimator).fit(embedded, y)
     with pytest.raises(ValueError, match=r"unseen at fit time:\n- kind"):
         clone(estimator).fit(frame_of(X), y).predict(frame)
 
@@ -1319,6 +1327,39 @@ def test_light_weights_count_as_rows_in_all():
     weights = np.where(y, 1 / y.sum(), 1.0)
     with pytest.warns(UserWarning, match="they count as 1 row in all and say little"):
         PCSDA().fit(X, y, sample_weight=weights)
+
+
+CLASS_WEIGHTED = [PCSDA(), KernelPCSDA(), CSDA(), MixtureVerifier(), PCSDACV(n_subclasses=1)]
+
+
+@pytest.mark.parametrize("estimator", CLASS_WEIGHTED)
+def test_class_weights_are_named(estimator):
+    X, y = spread_rows()
+    positive = y == y.max()
+    weights = np.where(positive, 4.0, 0.5)
+    total = 4 * positive.sum()
+    words = (
+        "sample_weight is 4 for all positives and 0.5 for all negatives, as class weights are. A "
+        f"weight counts copies of a row, so {positive.sum()} positives pass for {total}, and .* "
+        "leave sample_weight out, and give class frequencies as priors"
+    )
+    with pytest.warns(UserWarning, match=words):
+        clone(estimator).fit(X, y, sample_weight=weights)
+    with pytest.warns(UserWarning, match="so .* negatives pass for"):
+        clone(estimator).fit(X, y, sample_weight=np.where(positive, 1.0, 5.0))
+
+
+@pytest.mark.parametrize("estimator", CLASS_WEIGHTED)
+def test_counts_of_rows_are_not_taken_for_class_weights(estimator):
+    X, y = spread_rows()
+    positive = y == y.max()
+    for weights in (
+        np.where(positive, 1.0, 0.4),  # rows of a class that count less are no claim
+        np.where(positive, 2.0, 1.0),
+        np.full(len(y), 3.0),
+        np.where(np.arange(len(y)) % 3, 5.0, 2.0),
+    ):
+        clone(estimator).fit(X, y, sample_weight=weights)  # a warning would be an error
 
 
 @pytest.mark.parametrize("value", [-1, 2**32, "no", 1.5])

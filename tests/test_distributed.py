@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_info
 
 import pcsda
@@ -31,6 +32,7 @@ from pcsda import (
     PCSDACV,
     FourierMap,
     KernelPCSDA,
+    MixtureVerifier,
     VerifierBank,
     distributed,
     fit_blocks,
@@ -174,6 +176,29 @@ def test_predictions_stay_lazy(method, dtype):
         np.testing.assert_array_equal(found, expected)
     else:
         np.testing.assert_allclose(found, expected, rtol=1e-5 if dtype == np.float32 else 1e-12)
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("inside", [VerifierBank(), MixtureVerifier(n_modes=2)])
+def test_banks_and_mixtures_predict_lazily(inside, scaled):
+    X, y, groups, _ = make_data()
+    target = np.where(y, 9, groups) if isinstance(inside, VerifierBank) else y
+    inside = clone(inside)
+    model = (make_pipeline(StandardScaler(), inside) if scaled else inside).fit(X, target)
+    rows = da.from_array(X, chunks=(50, 2))
+    for method in pcsda.blocks.METHODS:
+        if not hasattr(inside, method):
+            with pytest.raises(ValueError, match=f"^method='{method}': {type(inside).__name__} ha"):
+                distributed.predict(model, rows, method)
+            continue
+        lazy = distributed.predict(model, rows, method)
+        found = lazy.compute(scheduler="sync")
+        expected = getattr(inside, method)(model[:-1].transform(X) if scaled else X)
+        if method == "predict":
+            np.testing.assert_array_equal(found, expected)
+        else:
+            np.testing.assert_allclose(found, expected, rtol=1e-9)
+        assert (lazy.shape, lazy.dtype) == (found.shape, found.dtype)
 
 
 def test_prediction_refuses_arrays_in_memory_and_unknown_methods():

@@ -508,3 +508,52 @@ def test_one_positive_is_one_mode():
     model = MixtureVerifier(LINEAR).fit(X, y)
     expected = clone(LINEAR).fit(X, y)
     assert_array_equal(model.log_likelihood_ratio(X), expected.log_likelihood_ratio(X))
+
+
+def three_clouds():
+    """Twelve rows of each of three clouds, each cloud a group, among 200 broad negatives."""
+    rng = np.random.default_rng(0)
+    centres = 4 * rng.standard_normal((3, 6))
+    X = np.concatenate([np.repeat(centres, 12, axis=0), np.zeros((200, 6))])
+    X += rng.standard_normal(X.shape) * np.where(np.arange(236) < 36, 1, 3)[:, None]
+    return X, np.arange(236) < 36, np.append(np.repeat(np.arange(3), 12), np.arange(3, 203))
+
+
+@pytest.mark.filterwarnings("error")
+def test_divisions_that_are_only_tried_warn_of_nothing():
+    X, y, groups = three_clouds()
+    model = MixtureVerifier(LINEAR).fit(X, y, groups=groups)
+    assert set(model.losses_) > {1} == {model.n_modes_}
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_mode_with_one_row_in_a_fold_is_not_called_the_class():
+    # Wide rows of rare ones: within a fold, k-means makes modes of one row.
+    rng = np.random.default_rng(0)
+    y = np.arange(750) < 100
+    X = (rng.random((750, 100)) < 0.02 + 0.05 * y[:, None]).astype(float)
+    assert 3 in MixtureVerifier(LINEAR).fit(X, y).losses_
+
+
+def test_a_warning_of_one_mode_names_the_mode():
+    X, y, groups = three_clouds()
+    with pytest.warns(UserWarning, match="^mode . of 3, with 12 positives: groups puts all 12"):
+        MixtureVerifier(LINEAR, n_modes=3).fit(X, y, groups=groups)
+    X[0] = 50
+    with pytest.warns(UserWarning, match="^mode . of 4, with 1 positive: one positive is one"):
+        MixtureVerifier(LINEAR, n_modes=4).fit(X, y)
+
+
+@pytest.mark.each_value
+@pytest.mark.parametrize("name", ["csda", "kernel csda", "resubstituted"])
+def test_one_mode_keeps_the_scores_of_folds(name, tmp_path):
+    estimator = {**EVERY, "resubstituted": PCSDA(3, covariance="resubstitution", random_state=0)}
+    X, y, _ = three_clouds()
+    alone = clone(estimator[name]).fit(X, y)
+    model = MixtureVerifier(clone(estimator[name]), n_modes=1).fit(X, y)
+    chosen = model.choose_threshold(max_false_alarms=0.1)
+    assert chosen == alone.choose_threshold(max_false_alarms=0.1)
+    assert model.count(X) == alone.count(X)
+    save(model, tmp_path / "model.pcsda")
+    assert load(tmp_path / "model.pcsda").threshold_ == chosen
+    assert not hasattr(model.set_params(n_modes=2).fit(X, y), "held_out_")

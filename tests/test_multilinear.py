@@ -159,6 +159,17 @@ def test_flat_rows_with_a_shape_equal_tensors_also_in_pipelines_and_searches():
     assert_array_equal(model.accepts(X), model.log_likelihood_ratio(X) >= threshold.value)
 
 
+@pytest.mark.parametrize("shape", [(3, 4), (5, 1), (1, 5), (2, 2, 3)])
+def test_the_fast_scorer_takes_tensors_and_flat_rows(shape):
+    X, y, _ = planted(shape=shape)
+    model = MultilinearCSDA(random_state=0).fit(X, y)
+    score, expected = model.fast_scorer(), model.log_likelihood_ratio(X)
+    assert_allclose(score(X), expected, rtol=1e-9)
+    assert_allclose(score(X.reshape(len(X), -1)), expected, rtol=1e-9)
+    assert_allclose(np.ravel(score(X[0])), expected[:1], rtol=1e-9)
+    assert_allclose(score(X[0].ravel()), expected[0], rtol=1e-9)
+
+
 def test_ranking_and_ratios_equal_the_cores():
     X, y, _ = planted()
     model = MultilinearCSDA.published((2, 2)).fit(X, y)

@@ -27,6 +27,7 @@ from pcsda import (
     load,
     save,
 )
+from pcsda import make_pipeline as pcsda_pipeline
 from pcsda.core.threshold import choose_threshold
 from pcsda.datasets import make_class_specific
 from pcsda.metrics import PriorEstimate, bayes_threshold, estimate_prior
@@ -87,6 +88,59 @@ def test_models_calibrated_on_folds_keep_their_false_alarms_near_the_target(kind
     assert min(found.n_negatives, found.n_positives) >= 100
     assert 0.02 < verifier.accepts(NEW[NEW_Y == 0]).mean() < 0.1
     assert found.misses == pytest.approx(1 - verifier.accepts(NEW[NEW_Y == 1]).mean(), abs=0.15)
+
+
+FOLDED = {
+    "csda": CSDA(),
+    "kernel csda": KernelCSDA(),
+    "multilinear": MultilinearCSDA((2, 2), shape=(100, 2)),
+    "resubstituted": PCSDA(covariance="resubstitution", random_state=0),
+    "mixture": MixtureVerifier(CSDA(), n_modes=1),
+    "pipeline": pcsda_pipeline(StandardScaler(), CSDA()),
+}
+
+
+@pytest.mark.parametrize("name", list(FOLDED))
+def test_folds_with_too_few_positives_are_named(name):
+    # The models of the folds learned from one positive, the model itself from two.
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((400, 200)), np.arange(400) < 2
+    X[y] += 0.5
+    model = clone(FOLDED[name]).fit(X, y)
+    said = "leaves rows out in folds, which takes 10 positives. With 2, "
+    with pytest.warns(UserWarning, match=f"{said}.* Give rows"):
+        model.choose_threshold(max_false_alarms=0.05)
+    assert said in model.count(X).note
+
+
+@pytest.mark.parametrize("n_positive", [28, 36, 45, 90])
+def test_csda_with_about_as_many_positives_as_columns_is_named(n_positive):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((500, 30)), np.arange(500) < n_positive
+    X[y] += 0.4
+    model, near = CSDA().fit(X, y), n_positive < 90
+    said = f"With {n_positive} positives in 30 columns, the scatter"
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.choose_threshold(max_false_alarms=0.05)
+    assert [said in str(each.message) for each in caught] == [True] * near
+    assert (said in model.count(X).note) == near
+    rate = model.accepts(rng.standard_normal((5000, 30))).mean()
+    assert (rate > 0.075) == near
+    assert "columns" not in KernelCSDA().fit(X, y).count(X).note
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", [*FOLDED, "left out"])
+def test_folds_with_enough_positives_and_closed_forms_need_no_warning(name):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((400, 200)), np.arange(400) < (5 if name == "left out" else 10)
+    X[y] += 0.5
+    model = clone(FOLDED.get(name, PCSDA(random_state=0))).fit(X, y)
+    model.choose_threshold(max_false_alarms=0.05)
+    assert "in folds" not in model.count(X).note
+    rows = X[[0, -1]], y[[0, -1]]
+    assert model.choose_threshold(prior=0.5, X=rows[0], y=rows[1]).n_positives == 1
 
 
 def test_scores_in_folds_are_the_calibrated_scores_of_models_without_the_fold():

@@ -21,9 +21,11 @@ from factories import in_turn, tails_of, with_heavy_tails
 from hypothesis import given
 from hypothesis import strategies as st
 from kernel_factories import labelled, rational
+from numpy.testing import assert_array_equal
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.cluster import AgglomerativeClustering, KMeans
 from sklearn.exceptions import NotFittedError
+from sklearn.feature_selection import SelectPercentile, chi2, f_classif, mutual_info_classif
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import make_pipeline
@@ -302,6 +304,16 @@ def test_save_refuses_what_load_would_refuse(name, tmp_path):
         save(model.fit(X, Y), tmp_path / "m")
     assert (tmp_path / "m").read_bytes() == b"the model before"
     assert os.listdir(tmp_path) == ["m"]
+
+
+@pytest.mark.parametrize("score", [f_classif, chi2, mutual_info_classif])
+def test_selectors_of_columns_can_be_saved(score, tmp_path):
+    rows = np.abs(X)
+    model = make_pipeline(SelectPercentile(score, percentile=50), PCSDA(random_state=0))
+    save(model.fit(rows, Y), tmp_path / "m")
+    found = load(tmp_path / "m")
+    assert found[0].score_func is score
+    assert_array_equal(found.predict_proba(rows), model.predict_proba(rows))
 
 
 def test_a_searchs_chosen_model_can_be_saved(tmp_path):

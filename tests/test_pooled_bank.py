@@ -428,7 +428,8 @@ def crowd():
         (lambda b, X: b.reject(X[:1], 0), "row 0 of X is already in the bank, as a row of label 0"),
         (lambda b, X: b.enroll(X[:1] + 1, "me"), "label 'me' has a different type"),
         (lambda b, X: b.choose_threshold(0), "max_false_alarms=0 must be a number between 0 and 1"),
-        (lambda b, X: b.choose_threshold(0.1, X[:, :3]), "X has 3 features"),
+        (lambda b, X: b.choose_threshold(0.1, X[:, :3]), "^strangers: X has 3 features"),
+        (lambda b, X: b.choose_threshold(0.1, X * np.nan), "^strangers: Input X contains NaN"),
         (lambda b, X: b.update(X[:0], 3), "0 sample"),
     ],
 )
@@ -444,7 +445,8 @@ def test_refusals_change_nothing(crowd, call, message):
     ("background", "message"),
     [
         (np.zeros((0, 20)), "background has 0 rows and needs at least 1; leave it out"),
-        (np.zeros((3, 4)), "X has 4 features"),
+        (np.zeros((3, 4)), "^background: X has 4 features"),
+        (np.full((3, 20), np.nan), "^background: Input X contains NaN"),
         (people(12, 6)[0][5:7], "row 0 of background is row 5 of X, which has a label"),
     ],
 )

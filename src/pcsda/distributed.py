@@ -28,6 +28,7 @@ from .blocks.fit import check_blockwise, fit_over
 from .blocks.passes import Look, LookPass, Pass
 from .blocks.predict import METHODS, apply_rows
 from .core.linalg import Result
+from .estimators import VerifierBank
 from .unwrap import unwrap
 from .validation import MatrixLike
 
@@ -114,7 +115,8 @@ def predict(estimator: BaseEstimator, X: Any, method: str = "log_likelihood_rati
     Parameters
     ----------
     estimator : fitted estimator, pipeline or search
-        A model of this library, or a pipeline or search that contains one.
+        A model of this library, a bank or mixture included, or a pipeline or search that contains
+        one.
     X : Dask array or DataFrame of shape (n_samples, n_features)
         The rows; the columns of a DataFrame are matched by name.
     method : str, default="log_likelihood_ratio"
@@ -149,19 +151,34 @@ def predict(estimator: BaseEstimator, X: Any, method: str = "log_likelihood_rati
         )
     X = _whole_rows(X)
     model = inside.model
-    widths = {"transform": model.n_components_, "predict_proba": 2, "predict_log_proba": 2}
+    width = _width(model, method)
     dtype = X.dtype if X.dtype == np.float32 else np.dtype(np.float64)
     if method == "predict":
         dtype = plain_labels(model.classes_).dtype
-    shape = (0, widths[method]) if method in widths else (0,)
+    shape = (0,) if width is None else (0, width)
     return X.map_blocks(
         _apply,
         estimator=estimator,
         method=method,
-        drop_axis=() if method in widths else 1,
+        drop_axis=1 if width is None else (),
         chunks=(X.chunks[0], *((size,) for size in shape[1:])),
         meta=np.empty(shape, dtype),
     )
+
+
+def _width(model: Any, method: str) -> int | None:
+    """Return the number of columns that a method returns; None for one value per row."""
+    if not hasattr(model, method):
+        raise ValueError(
+            f"method={method!r}: {type(model).__name__} has none; use one of "
+            f"{[name for name in METHODS if hasattr(model, name)]}"
+        )
+    if method == "transform":
+        return int(model.n_components_)
+    per_label = ["predict_proba", "predict_log_proba"]
+    if isinstance(model, VerifierBank):
+        per_label += ["log_likelihood_ratio", "decision_function"]
+    return len(model.classes_) if method in per_label else None
 
 
 def _apply(X: MatrixLike, estimator: BaseEstimator, method: str) -> NDArray[Any]:

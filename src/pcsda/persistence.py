@@ -29,6 +29,7 @@ from zipfile import ZipFile
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.feature_selection import chi2, f_classif, mutual_info_classif
 from sklearn.utils.validation import check_is_fitted
 
 from .archive import check_entries, check_room, check_schema
@@ -87,8 +88,14 @@ OLD_TYPES: dict[str, tuple[type, ...]] = {
 OLD_NAMES = {f"pcsda.{m}.{kind.__name__}": kind for m, kinds in OLD_TYPES.items() for kind in kinds}
 OLD_NAMES["pcsda.calibration.Calibration"] = OldCalibration
 OLD_NAMES["pcsda.core.density.Density"] = OldDensity
+# scikit-learn's selectors of columns, such as SelectKBest, hold one of these functions. They only
+# compute numbers from arrays.
+COLUMN_SCORES = (chi2, f_classif, mutual_info_classif)
 # scikit-learn's imputers store a dtype, which is plain data.
-TRUSTED = [*(f"{kind.__module__}.{kind.__qualname__}" for kind in OWN_TYPES), "numpy.dtype"]
+TRUSTED = [
+    *(f"{kind.__module__}.{kind.__qualname__}" for kind in (*OWN_TYPES, *COLUMN_SCORES)),
+    "numpy.dtype",
+]
 TRUSTED_OLD = [*TRUSTED, *(f"{__name__}.{kind.__name__}" for kind in (OldDensity, OldCalibration))]
 # JSON turns the keys of dictionaries into strings; keys of these types can be restored.
 KEYS = {"str", "int", "float", "str_", "int32", "int64", "float32", "float64"}

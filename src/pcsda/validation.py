@@ -5,7 +5,8 @@ Each error message gives the value, the bound and the remedy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from numbers import Integral, Real
 from typing import Any, Protocol, TypeAlias
@@ -123,6 +124,15 @@ def validated(model: BaseEstimator, *given: Any, **rules: Any) -> Any:
         raise ValueError(fault) from error
 
 
+@contextmanager
+def named(argument: str) -> Iterator[None]:
+    """Begin errors about rows with the name of their argument, which scikit-learn's call X."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{argument}: {error}") from error
+
+
 def column_names(X: Any) -> list[Any]:
     """Return the column names of a data frame or an Arrow table; none for any other input."""
     if not hasattr(X, "shape") or not hasattr(X, "columns"):
@@ -132,7 +142,7 @@ def column_names(X: Any) -> list[Any]:
 
 def _fault_of_columns(X: Any, names: list[Any]) -> str | None:
     """Say which columns of a data frame are not numeric, or else which have missing values."""
-    others, gaps = [], []
+    others, gaps, lists = [], [], []
     for name in names if len({*map(repr, names)}) == len(names) else []:
         values = np.asarray(X[name])
         there = _present(values)
@@ -144,14 +154,18 @@ def _fault_of_columns(X: Any, names: list[Any]) -> str | None:
             values[there].astype(np.float64)
         except (TypeError, ValueError):
             odd = [value for value in values[there] if not _is_number(value)]
+            if odd and all(np.ndim(value) == 1 for value in odd):
+                lists.append(name)
             first = [f" (such as {str(value)[:20]!r})" for value in odd[:1]]
             others.append(f"{name!r}{''.join(first)}")
     if others:
         what, them = ("columns that are", "them") if len(others) > 1 else ("a column that is", "it")
-        return (
-            f"X has {what} not numeric: {_some(others)}; leave {them} out, or encode {them} as "
-            "numbers, for instance with sklearn.preprocessing.OneHotEncoder"
-        )
+        remedy = f"encode {them} as numbers, for instance with sklearn.preprocessing.OneHotEncoder"
+        if lists:  # an embedding, which tables of the command line and of blocks may hold
+            remedy = (
+                f"pass the lists of a column as a matrix, np.stack(np.asarray(X[{lists[0]!r}]))"
+            )
+        return f"X has {what} not numeric: {_some(others)}; leave {them} out, or {remedy}"
     if gaps:
         return (
             f"Input X contains NaN in {number_of(len(gaps), 'column')}: {_some(gaps)}; leave those "

@@ -17,9 +17,9 @@ from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from pcsda import PCSDA, PCSDACV, KernelCSDA, KernelPCSDA
+from pcsda import PCSDA, PCSDACV, KernelCSDA, KernelPCSDA, MixtureVerifier, VerifierBank
 from pcsda.datasets import make_class_specific
-from pcsda.plots import SelectionDisplay, SubspaceDisplay
+from pcsda.plots import SelectionDisplay, SpectrumDisplay, SubspaceDisplay
 
 matplotlib.use("Agg")
 
@@ -417,3 +417,17 @@ def test_a_large_surface_labels_every_second_tick(ax):
     shown = [label.get_text() for label in ax.get_xticklabels() if label.get_visible()]
     assert shown == [str(d) for d in range(1, 21, 2)]
     assert_allclose(display.chosen_.get_offsets(), [[3.5, 0.5]])
+
+
+@pytest.mark.parametrize("estimator", [VerifierBank(), MixtureVerifier(n_modes=2)])
+def test_what_a_bank_or_mixture_cannot_show_is_named(estimator):
+    X, y = make_blobs(60, 4, centers=2, random_state=0)
+    model = estimator.fit(X, y)
+    own = rf"^{type(model).__name__} has no \w+ of its own; draw one of the models in models_"
+    with pytest.raises(TypeError, match=own):
+        SpectrumDisplay.from_estimator(model)
+    with pytest.raises(TypeError, match=own):
+        SubspaceDisplay.from_estimator(model, X, y)
+    for each in (model, PCSDA().fit(X, y)):
+        with pytest.raises(TypeError, match=r"has no search to draw; give a fitted PCSDACV, or"):
+            SelectionDisplay.from_estimator(each)

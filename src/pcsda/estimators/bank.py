@@ -22,7 +22,7 @@ from ..core.shared_rows import BACKGROUND
 from ..documented import documented
 from ..partition import nearest
 from ..targets import check_groups
-from ..validation import MatrixLike, validated
+from ..validation import MatrixLike, named, validated
 from .bank_scores import USUAL_RATE, BankScores, Labels
 from .bank_state import restored, stored
 from .callbacks import CallbackSupportMixin, calls_back
@@ -266,7 +266,8 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
             clusters = given_clusters(subclass_labels, len(X))
         if background is not None:
             kinds: Any = {"reset": False, "dtype": X.dtype, "ensure_min_samples": 0}
-            others = validated(self, background, **kinds)
+            with named("background"):
+                others = validated(self, background, **kinds)
             check_background(X, others)
             rows = np.concatenate([X, others])
             labels = np.append(labels, np.full(len(others), BACKGROUND))

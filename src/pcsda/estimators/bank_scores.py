@@ -212,7 +212,9 @@ class BankScores:
         check_is_fitted(self)
         fitted = self._labels_
         if strangers is not None:
-            self._refuse_known(self._checked(strangers), "strangers")
+            with validation.named("strangers"):
+                rows = self._checked(strangers)
+            self._refuse_known(rows, "strangers")
             best = self._scores(strangers)[0].max(axis=1)
             self.threshold_, self._rate = fitted.door.of_strangers(best, max_false_alarms), None
         elif len(fitted.door.best):

@@ -13,8 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import validation
 from ..core.calibration import Calibration
-from ..core.copies import silent_on_copies, warn_of_copies
-from ..core.linalg import Array, Floats, Ints
+from ..core.copies import warn_of_copies
+from ..core.linalg import Array, Floats, Ints, Mask
 from ..core.threshold import Threshold
 from ..documented import documented
 from ..targets import check_groups, check_labels, check_weights
@@ -74,6 +74,9 @@ default=None
     loo_scores_ : array of shape (n_samples,)
         Log-likelihood ratio of each training row under a model without that row. Set only if rows
         were left out.
+    held_out_ : tuple of arrays
+        Scores, labels and weights of rows held out in folds, instead of `loo_scores_`, if there is
+        one mode and its verifier is calibrated in folds.
     partition_ : array of shape (n_samples,)
         0 for a positive, 1 for a negative, -1 for a row of weight zero.
     classes_ : array of shape (2,)
@@ -107,6 +110,7 @@ default=None
     calibration_: Calibration
     loo_scores_: Array
     loo_weights_: Array
+    held_out_: tuple[Array, Mask, Array | None]
     partition_: Ints
     threshold_: Threshold
     classes_: NDArray[Any]
@@ -173,8 +177,9 @@ default=None
         seed = draw_seed(final.random_state)
         rows = Rows(template, X, y, positive, weights, together, given, seed)
         counted = np.flatnonzero(weights)
-        with silent_on_copies():
-            self._keep(rows, counted, *self._chosen(rows.take(counted)))
+        modes, left_out, losses = self._chosen(rows.take(counted))
+        modes.repeat_warnings()
+        self._keep(rows, counted, modes, left_out, losses)
         share = weights[positive].sum() / weights.sum()
         shares = np.array([1 - share, share])[:: 2 * index - 1]
         self.class_prior_ = check_priors(final.priors, shares)
@@ -215,14 +220,17 @@ default=None
 
         The modes were found among the `counted` rows, which have positive weight.
         """
-        forget(self, "loo_scores_", "loo_weights_", "losses_", "threshold_")
+        forget(self, "loo_scores_", "loo_weights_", "held_out_", "losses_", "threshold_")
         self.partition_ = np.where(rows.weights > 0, (~rows.positive).astype(np.intp), -1)
         self.modes_ = np.full(len(rows.y), -1)
         self.modes_[counted] = chosen.modes
         self.models_, self.mode_counts_ = chosen.models, chosen.counts
         self.n_modes_, self.calibration_ = len(chosen.models), Calibration()
         if self.n_modes_ == 1:
-            left_out = getattr(unwrap(self.models_[0]).model, "loo_scores_", None)
+            only = unwrap(self.models_[0]).model
+            left_out = getattr(only, "loo_scores_", None)
+            if hasattr(only, "held_out_"):  # a model that is calibrated in folds
+                self.held_out_ = only.held_out_
         elif left_out is not None and _verifier_of(rows.template).calibrate:
             self.calibration_ = rows.take(counted).calibration(left_out)
         if left_out is not None and not np.isnan(left_out).all():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +15,9 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
 from ..core.calibration import Calibration, fit_calibration
+from ..core.copies import silent_on_copies
 from ..core.linalg import Array, Floats, Ints, Mask
+from ..core.warning import number_of, warn
 from ..folds import fold_scores
 from ..partition import count_distinct, run_kmeans
 from ..unwrap import asked, unwrap
@@ -39,11 +42,20 @@ class Modes:
     models : list of estimators
     counts : array of shape (n_modes,)
         Total weight of the positives in each mode.
+    said : list of (type of warning, str)
+        Warnings of the fits. Divisions that are only tried, and fits to folds, are not the user's
+        model, so only the chosen division repeats them.
     """
 
     modes: Ints
     models: list[Any]
     counts: Array
+    said: list[tuple[type[Warning], str]] = field(default_factory=list)
+
+    def repeat_warnings(self) -> None:
+        """Issue the warnings of the fits."""
+        for category, text in self.said:
+            warn(text, category)
 
     def scores(self, X: MatrixLike) -> Array:
         """Return the log-likelihood ratios of rows for each mode, shape (n_modes, n)."""
@@ -107,15 +119,23 @@ class Rows:
         """Fit a verifier for each mode that has rows, using all rows or only those in `among`."""
         chosen = np.zeros(len(modes), dtype=bool)
         chosen[slice(None) if among is None else among] = True
-        models, counts = [], []
-        for mode in range(modes.max() + 1):
+        models, counts, said = [], [], []
+        n_modes = modes.max() + 1
+        for mode in range(n_modes):
             own = chosen & (modes == mode)
             if not own.any():
                 continue
             rows = np.flatnonzero(own | (chosen & ~self.positive))
-            models.append(self._fit_one(rows, several=modes.max() > 0))
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                with silent_on_copies():
+                    models.append(self._fit_one(rows, several=n_modes > 1))
             counts.append(self.weights[own].sum())
-        return Modes(modes, models, np.array(counts))
+            # A verifier calls the positives of its mode "the positives".
+            which = f"mode {mode + 1} of {n_modes}, with {number_of(own.sum(), 'positive')}: "
+            about = which if n_modes > 1 else ""
+            said += [(each.category, f"{about}{each.message}") for each in caught]
+        return Modes(modes, models, np.array(counts), said)
 
     def _fit_one(self, rows: Ints, several: bool) -> Any:
         model = clone(self.template)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, Self
 
@@ -206,6 +206,27 @@ n_components_, partition_, density_, calibration_
         if given is not None:
             _require_same(given, self.shape_)
         return super()._project(rows)
+
+    def fast_scorer(self) -> Callable[[Floats], Any]:
+        """Return a plain function that scores rows; see :meth:`PCSDA.fast_scorer`.
+
+        Returns
+        -------
+        function
+            Takes a float array that holds one sample or several, as tensors or as flat rows.
+        """
+        flat = super().fast_scorer()
+        sizes, n_features = self.shape_, prod(self.shape_)
+
+        def score(rows: Floats) -> Any:
+            before = np.ndim(rows) - len(sizes)
+            # An array of shape (1, n_features) is one row, also if a tensor has that shape.
+            is_rows = np.ndim(rows) == 2 and rows.shape[1] == n_features
+            if before >= 0 and rows.shape[before:] == sizes and not is_rows:
+                rows = rows.reshape(*rows.shape[:before], n_features)
+            return flat(rows)
+
+        return score
 
 
 def usual_dims(X: Floats, positive: Mask, sizes: tuple[int, ...]) -> tuple[int, ...]:

@@ -17,10 +17,12 @@ from ..core.calibration import Scored, fit_calibration
 from ..core.density import NoDensity
 from ..core.linalg import Array, Mask
 from ..core.threshold import Threshold, check_criterion
+from ..core.warning import warn
 from ..metrics import PriorEstimate, estimate_prior
 from ..targets import check_labels, check_weights
+from ..unwrap import unwrap
 from ..validation import MatrixLike
-from .steps import forget
+from .steps import forget, rule_of
 from .threads import updates
 
 if TYPE_CHECKING:
@@ -35,6 +37,14 @@ AS_EXACT = (
     "The intervals take the log-likelihood ratios as exact: the model has no left-out scores of "
     "both classes to estimate their error."
 )
+# Models that leave rows out in folds need this many positives: with fewer, the model of a fold has
+# learned from so much less that its scores do not tell those of the whole model. With two positives
+# in 200 columns, the threshold of CSDA for 5 % false alarms accepted 42 % of new negatives.
+ENOUGH_FOR_FOLDS = 10
+# With this many positives per column, the scatter of the positives, by which CSDA divides, is close
+# to singular, and that of the folds still closer. With 32 positives in 30 columns, the threshold
+# for 5 % accepted 30 %; with 45 it accepted 12 %, with 60 it accepted 7 %.
+NEARLY_SINGULAR = 0.9, 1.5
 AGAINST_STRANGERS = (
     "The ratios of a bank compare a label with strangers, so this count is too low if the pool "
     "holds the bank's other labels."
@@ -82,7 +92,8 @@ def choose_threshold(
     Warns
     -----
     UserWarning
-        If there are fewer than 1/r rows to estimate a rate r.
+        If there are fewer than 1/r rows to estimate a rate r. For a model that leaves rows out in
+        folds, if there are fewer than ten positives, or for CSDA about as many as columns.
 
     Notes
     -----
@@ -105,6 +116,8 @@ def choose_threshold(
     if (X is None) != (y is None):
         raise ValueError(f"{'y' if X is None else 'X'} is given alone; give X and y, or neither")
     rows = _rows_for(self, max_false_alarms, max_misses, X, y)
+    if X is None and (why := _unlike_folds(self, rows)):
+        warn(f"{why} Give rows that were not used for fitting as X and y, or use PCSDA")
     self.threshold_ = threshold.choose_threshold(
         *rows,
         max_false_alarms=max_false_alarms,
@@ -272,6 +285,29 @@ def left_out(model: Verifier) -> Scored | None:
     return Scored(model.loo_scores_[used], model.partition_[used] == 0, weights)
 
 
+def _unlike_folds(model: Verifier, rows: Scored) -> str:
+    """Return why the models of folds may differ from the model, or an empty string."""
+    final = unwrap(getattr(model, "models_", [model])[0]).model  # a mixture has one for each mode
+    if rule_of(final).leave_one_out:
+        return ""
+    n_positive, least = int(np.sum(rows.positive)), ENOUGH_FOR_FOLDS
+    is_csda = hasattr(final, "reference") and hasattr(final, "components_")  # not KernelCSDA
+    n_columns = final.n_features_in_ if is_csda else 0
+    folded = f"{type(final).__name__} leaves rows out in folds"
+    so = "that the rates of this model may be far from theirs."
+    if n_positive < least:
+        return (
+            f"{folded}, which takes {least} positives. With {n_positive}, the models of the folds "
+            f"learned from so much less {so}"
+        )
+    if NEARLY_SINGULAR[0] * n_columns <= n_positive <= NEARLY_SINGULAR[1] * n_columns:
+        return (
+            f"{folded}. With {n_positive} positives in {n_columns} columns, the scatter of the "
+            f"positives is close to singular, and differs so much between folds {so}"
+        )
+    return ""
+
+
 def _why_none(model: Verifier, kind: str) -> str:
     """Return the reason, for an error message, why no rows of a class were left out."""
     counts = {"positives": model.positive_count_, "negatives": model.subclass_counts_.sum()}
@@ -316,6 +352,8 @@ def count_positives(model: Verifier, llr: ArrayLike) -> PriorEstimate:
         llr = own(np.asarray(llr, dtype=np.float64)[None])
         rows = Scored(own(rows.scores[None]), rows.positive, rows.weights)
     known = rows.positive.astype(np.intp), rows.scores
-    return estimate_prior(
+    found = estimate_prior(
         llr, calibrated_on=known if rows.weights is None else (*known, rows.weights)
     )
+    why = _unlike_folds(model, rows)
+    return replace(found, note=" ".join(filter(None, [found.note, why]))) if why else found

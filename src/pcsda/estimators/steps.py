@@ -23,6 +23,7 @@ from ..targets import (
     check_labels,
     check_weights,
     positive_index,
+    warn_of_class_weights,
     warn_of_light,
     warn_of_one_group,
 )
@@ -139,6 +140,7 @@ def check_training(
     if weights is not None:
         for which, rows in (("positives", positive), ("negatives", ~positive)):
             warn_of_light(float(weights[rows].sum()), which, int(rows.sum()))
+        warn_of_class_weights(weights, positive)
     if together is not None:
         warn_of_one_group(together, positive)
     settle_ridge(model, positive.sum() if weights is None else weights[positive].sum())

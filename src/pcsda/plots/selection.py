@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from ..core.linalg import Array, Ints
+from ..estimators import MixtureVerifier, Verifier, VerifierBank
 from ..unwrap import steps
 from .style import POSITIVE_COLOR, SECOND_COLOR, Display
 
@@ -81,6 +82,11 @@ class SelectionDisplay(Display):
         SelectionDisplay
         """
         search = steps(estimator)[-1]
+        if isinstance(search, Verifier | MixtureVerifier | VerifierBank):
+            raise TypeError(
+                f"{type(search).__name__} has no search to draw; give a fitted PCSDACV, or a "
+                "pipeline that ends in one"
+            )
         check_is_fitted(search, "cv_results_")
         results, best = search.cv_results_, search.best_params_
         (subclasses, rows), (components, columns) = (

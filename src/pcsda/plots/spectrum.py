@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..core.linalg import Array
 from ..unwrap import unwrap
-from .style import LINE_COLOR, Display
+from .style import LINE_COLOR, Display, require
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,6 +71,7 @@ class SpectrumDisplay(Display):
         """
         check_is_fitted(estimator)
         model = unwrap(estimator).model
+        require(model, "eigenvalues_", "axes")
         return cls(eigenvalues=np.asarray(model.eigenvalues_, dtype=np.float64)).plot(ax=ax)
 
     def _draw(self) -> None:

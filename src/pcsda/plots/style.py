@@ -84,6 +84,14 @@ def score_rows(estimator: BaseEstimator, X: MatrixLike, y: ArrayLike) -> tuple[M
     return np.asarray(y) == label, *scores_of(estimator, X, label)
 
 
+def require(model: Any, name: str, what: str) -> None:
+    """Raise TypeError if a model, such as a mixture or a bank, has nothing of its own to draw."""
+    if not hasattr(model, name):
+        raise TypeError(
+            f"{type(model).__name__} has no {what} of its own; draw one of the models in models_"
+        )
+
+
 def group_style(group: int) -> dict[str, str]:
     """Return the colour and marker for a group; group 0 is the class of interest."""
     if group == 0:

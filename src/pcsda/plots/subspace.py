@@ -18,7 +18,7 @@ from ..core.linalg import Array, Mask
 from ..partition import MIXED, mostly
 from ..unwrap import unwrap
 from .decision import Decision, draw_decision, has_density, margin_decision
-from .style import BESIDE, DECISION_STYLE, Display, draw_histogram, group_style, rimmed
+from .style import BESIDE, DECISION_STYLE, Display, draw_histogram, group_style, require, rimmed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -153,6 +153,7 @@ class SubspaceDisplay(Display):
         check_is_fitted(estimator)
         inside = unwrap(estimator)
         model = inside.model
+        require(model, "transform", "subspace")
         z = np.asarray(model.transform(inside.rows(X)), dtype=np.float64)
         axes = _check_axes(axes, z.shape[1])
         if subclasses is None:
