@@ -310,31 +310,28 @@ How much of a class does a user find who labels what a method shows? A simulated
 found, averaged over classes, with the standard error of the difference to pcsda. The best figure of
 a line is bold. All other methods except Rocchio also learn from 300 random rows as negatives.
 
-The settings of the session were chosen on ISOLET, on USPS (also with thinned classes) and on ORL.
-No value was chosen on 15 scenes, Caltech101 and the reviews, but variants had been tried on them
-before (a first form of the order by nearest answers on Caltech101), so they are not quite unseen.
-The session leads or ties on
-ISOLET, 15 scenes and USPS; on USPS nearly every row that any method shows is a find. On Caltech101
-it does not always lead: cosine is ahead after 50 labels from ten examples, logistic regression
-after 100 labels from ten examples and after 200 labels. No gap is more than a standard error. More
-weight for the cosine does not help on the sets used for tuning: with 10 or 20 instead of 5 in
-5/(5 + n), recall after 50 labels falls by 0.008 and 0.035 on ISOLET from ten examples. On USPS, ORL
-and planted classes it changes by at most 0.014, about a standard error. The results and times of
-the other methods come from earlier runs; they do not depend on this library. The times of pcsda
-were measured while the machine was busy.
-
-Once many answers are "no", the session reorders the best rows by their nearest answers in the
-subspace of the verifier. Logistic regression was ahead by 0.012 ±0.005 before, on Caltech101 after
-200 labels from one example. In 254 searches on ISOLET, ORL, USPS and planted classes, with thinned
-classes and classes of four letters or persons, recall after 50, 100 and 200 labels changes by 0.003
-±0.001, 0.008 ±0.002 and 0.005 ±0.001: mostly on planted classes (after 100 labels 0.023 ±0.008) and
-on USPS thinned to 40 members (0.020 ±0.007); it falls on no set by more than 0.001. In the tables
-below, the last members of ISOLET come slightly later: recall after 200 labels falls by 0.002 to
-0.005. The nearest answers by cosine instead of the subspace are as good on thinned USPS but not on
-planted classes; without the condition of many "no" answers, classes of four persons lose 0.05 after
-100 labels.
+The session leads or ties on ISOLET, 15 scenes and USPS; on USPS nearly every row that any method
+shows is a find. On Caltech101 it does not always lead: cosine is ahead after 50 labels from ten
+examples, logistic regression after 100 labels from ten examples and after 200 labels. No gap is
+more than a standard error. Its settings were chosen on ISOLET, on USPS (also with thinned classes)
+and on ORL. No value was chosen on 15 scenes, Caltech101 and the reviews, but variants had been
+tried on them before, so they are not quite unseen. The other methods do not depend on this library.
 
 `python -m benchmarks.search` computes the results and writes this page.
+"""
+ORDER_TRIED = """
+- *The order by nearest answers.* Once many answers are "no", the session reorders the best rows by
+  their nearest answers in the subspace of the verifier. In 254 searches on ISOLET, ORL, USPS and
+  planted classes, with thinned classes and classes of four letters or persons, recall after 50, 100
+  and 200 labels changes by 0.003 ±0.001, 0.008 ±0.002 and 0.005 ±0.001: mostly on planted classes
+  (after 100 labels 0.023 ±0.008) and on USPS thinned to 40 members (0.020 ±0.007). It falls on no
+  set by more than 0.001. The nearest answers by cosine are as good on thinned USPS but not on
+  planted classes; without the condition of many "no" answers, classes of four persons lose 0.05.
+- *More weight for the cosine.* With 10 or 20 instead of 5 in 5/(5 + n), recall after 50 labels
+  falls by 0.008 and 0.035 on ISOLET from ten examples. Elsewhere it changes by at most 0.014.
+- *A mean with logistic regression*, of the logits of ranks, with four weights, in 110 searches:
+  recall changes by -0.025 to 0.012, and with the best weight by at most 0.005 ±0.004 on any set. A
+  ridge regression was far worse.
 """
 
 
@@ -347,6 +344,7 @@ def page(rows: list[Row]) -> str:
         details(f"Recall after {mark} labels", _table(rows, SETS, f"recall_{mark}"))
         for mark in more
     ]
+    parts += [details("What was tried for the order", ORDER_TRIED.strip())]
     parts += ["## Document screening", DOCUMENTS_WORDS.strip()]
     screened = [
         part
@@ -357,9 +355,12 @@ def page(rows: list[Row]) -> str:
         )
     ]
     parts += [details("Recall after 5, 10, 20 and 30 % of the records", *screened)]
+    parts += [details("What was tried for documents", DOCUMENTS_TRIED.strip())]
     parts += ["## How many are left, and when to stop", ESTIMATES_WORDS.strip()]
     factors, *stops = _estimates(rows)
-    parts += [factors, details("Where searches stopped", *stops), "## Speed"]
+    parts += [factors, details("Where searches stopped", *stops)]
+    parts += [details("What was tried for counts, thresholds and stops", ESTIMATES_TRIED.strip())]
+    parts += ["## Speed"]
     seconds = _table(rows, SETS, "seconds", least=True)
     parts += [details("Seconds of processor time per round", seconds)]
     return "\n\n".join(parts) + "\n"
@@ -370,143 +371,81 @@ Three public systematic reviews, as TF-IDF rows. The user starts with one includ
 record, and labels batches of 10. "pcsda" learns from these rows, "pcsda, LSA" from 200 dimensions
 of their latent semantic analysis. "least squares, random rows" are weighted least squares alone, in
 the dual form, with heavier inclusions and 300 light random rows as negatives. The tables have the
-searches that all methods have done, too few to tell the methods apart in general.
-
-On the reviews, over ten starts each, least squares are ahead of the SVM in the mean of the four
-recalls by 0.015 ±0.002 (nagtegaal_2019), 0.001 ±0.001 (bannach_brown_2019) and 0.011 ±0.005
-(kitchenham_2010), mostly in the first 10 % of the records. These errors are over starts within one
-review, not over reviews. The weights were chosen on planted documents (`python -m
-benchmarks.planted_text` has the generator), where the evidence is mixed. They are the best of 14
-settings over 81 searches, ahead by 0.009 ±0.004, which flatters them: 0.012 if the class has one
-kind, 0.015 if its kinds have a common topic, nothing if they are unrelated. In 20 searches before
-that, they were behind by 0.003 ±0.007. In searches after that, 12 each, they were ahead by 0.034
-±0.011 with one kind, and behind by 0.008 ±0.010 with a common topic.
-
-The session ranks rows of words by the sum of two standardised scores, that of its verifier and that
-of least squares. Three mixtures were tried on 33 planted searches: this one, the mean of two logits
-of ranks, and least squares alone. In mean recall they are ahead of the verifier's order by 0.020,
-0.020 and 0.024 (one kind), 0.034, 0.031 and 0.025 (a common topic), and 0.023, 0.017 and 0.066
-(unrelated kinds). The sum of scores has the smallest errors: 0.005, 0.008 and 0.018. In 18 searches
-on planted documents drawn after that choice, it is ahead by 0.025 ±0.017, 0.053 ±0.008 and 0.001
-±0.025, and least squares alone by 0.017 ±0.023, 0.083 ±0.018 and 0.048 ±0.013. The reviews were
-tried only after that, over three starts each: the sum of scores is ahead by 0.013 ±0.004
-(nagtegaal_2019), -0.001 ±0.001 (bannach_brown_2019) and 0.010 ±0.008 (kitchenham_2010), least
-squares alone by 0.019 ±0.004, -0.002 ±0.003 and -0.011 ±0.015. The gain comes late in a search.
-
-For rows of pictures and sounds, the same idea does not help. The mean of the logits of ranks of the
-session and of logistic regression was tried with the weight 1/2, 1/4, and two weights that grow
-with the answers, in 110 searches on ISOLET, USPS, USPS thinned to 60 members and ORL. Recall after
-50, 100 and 200 labels changes by -0.025 to 0.012. The best, a quarter of the weight, changes the
-mean by -0.001 ±0.002, -0.000 ±0.000, 0.005 ±0.004 and -0.002 ±0.002; a ridge regression was far
-worse.
-
-`remaining()` used to count far too few documents, with either order. Ratios are calibrated on
-left-out finds. Finds were chosen by rank, so they score higher than the members still hidden: in a
-planted search with 65 found and 52 hidden, their medians were 3.9 and -1.4. So the odds of
-documents fall more slowly than their ratios say, and members with low ratios were not counted. The
-model also takes the members among its 300 random rows for negatives, and with thousands of columns
-it scores them lower than it would score new rows. Now the slope of the odds is fitted to the
-answers, and random rows count with left-out ratios. Over eight starts of each review, in the order
-above, the median factor after 100 labels goes from 7.2, 6.1 and 2.0 to 1.4, 2.2 and 2.1, and the
-interval holds in 8, 7 and 8 searches instead of 3, 2 and 8. After 200 labels the factors go from
-3.3, 3.9 and 1.2 to 1.5, 1.8 and 2.2: for kitchenham_2010 the count is now too high.
-
-On planted documents the factor after 100 labels goes from 4.2 to 2.2 with one kind (12 searches),
-from 5.1 to 2.1 with a common topic (12), and from 29 to 7.8 with unrelated kinds (9); the interval
-holds in 75, 58 and 33 % before, and in 100, 100 and 56 % now. Unrelated kinds do not resemble what
-was found. The intervals are wide, often from a twentieth to six times the truth, so draw an audit
-before you stop screening. No search for documents stopped by the model, before or now. These
-figures are from searches in the order of the verifier alone. With least squares in the order, the
-tables below have the counts on the reviews: over the same four starts the median factor after 100
-labels goes from 1.10, 2.11 and 2.56 to 1.27, 2.59 and 3.34, and after 200 from 1.22, 1.16 and 1.96
-to 1.73, 1.40 and 1.74, with four starts too few to tell. In 18 planted searches, with one kind and
-with a common topic, the mean absolute log error goes from 0.82 and 0.88 to 0.68 and 0.40 after 100
-labels, and from 0.54 and 0.83 to 0.76 and 0.73 after 200. The intervals hold as often. The fit was
-chosen on planted documents and the other sets used for tuning; some variants had been tried on the
-reviews, 15 scenes and Caltech101 before, so these sets are not quite unseen.
+searches that all methods have done, too few to tell the methods apart in general. A session ranks
+rows of words by the sum of two standardised scores: that of its verifier and that of least squares.
+"""
+DOCUMENTS_TRIED = """
+- *Least squares alone against the SVM*, ten starts on each review: ahead in the mean of the four
+  recalls by 0.015 ±0.002 (nagtegaal_2019), 0.001 ±0.001 (bannach_brown_2019) and 0.011 ±0.005
+  (kitchenham_2010). These errors are over starts within one review, not over reviews.
+- *Its weights* were chosen on planted documents (`benchmarks.planted_text`), as the best of 14
+  settings over 81 searches, ahead by 0.009 ±0.004, which flatters them. In later searches, 12 each,
+  they were ahead by 0.034 ±0.011 if the class has one kind of document, and behind by 0.008 ±0.010
+  if its kinds share a topic.
+- *The sum of scores*, the mean of two logits of ranks, and least squares alone were compared on 33
+  planted searches. Over the verifier's order they gain 0.020, 0.020 and 0.024 (one kind), 0.034,
+  0.031 and 0.025 (a common topic), and 0.023, 0.017 and 0.066 (unrelated kinds). In 18 later
+  searches the sum gains 0.025 ±0.017, 0.053 ±0.008 and 0.001 ±0.025.
+- *On the reviews*, tried only after that, over three starts each, the sum gains 0.013 ±0.004,
+  -0.001 ±0.001 and 0.010 ±0.008, least squares alone 0.019 ±0.004, -0.002 ±0.003 and -0.011 ±0.015.
 """
 ESTIMATES_WORDS = """
 The factor is the ratio of the estimated to the true number of unlabelled members, or its inverse if
 that is larger, with half a row added to both. `stop()` was asked for 95 % after every 25 labels, in
 the reviews after every 50; "could" counts the searches that found 95 % of the class within 200
 labels, in the reviews within 30 % of the records. Classes of USPS and 15 scenes have more members
-than that. The count and its interval were tuned on ISOLET and USPS, also with classes thinned to
-30, 35, 60 and 150 members, and on planted classes. The thinned classes were added after an earlier
-estimate had failed on rare classes of Caltech101, so that set is not quite unseen. The intervals
-were widened after they had held in 79 % of its searches at 50 labels; how much was chosen on ISOLET
-and USPS. How fast the bound falls without finds was chosen on ISOLET, USPS and planted classes of 5
-to 500 members. The targets were intervals that hold in 90 % of searches, and a factor of at most
-1.25 after 100 labels. Only ISOLET meets the second. On 15 scenes the count is too low after 200
-labels, at about 0.7 of the truth; on the other sets it errs in both directions. A longer tail for
-the class does not help: with Student's t the factor after 100 labels rises from 1.35 to 2.06 on
-USPS. Nor does a larger count while nearly all answers are finds: with 0.4 instead of 0.25 added to
-its logarithm, USPS goes from 1.35 to 1.29, but planted classes from 1.61 to 1.65. What is left is
-spread between classes rather than a common bias. Nor does it help to count by the shape of the
-scores until 60 instead of 35 % of the answers are "no", from 30 instead of 15 % on together with
-the odds, and to add 0.35: in 159 searches, the mean absolute log error after 100 labels changes by
--0.07 ±0.02 on USPS, -0.05 ±0.03 on ISOLET and -0.19 ±0.05 on planted classes, but after 50 labels
-by 0.07 ±0.03 on ISOLET and 0.13 ±0.06 on thinned digits. Without the mixture that has three
-Gaussians for the rest and with 0.35, it changes by -0.10 ±0.06 on USPS and 0.05 ±0.04 on thinned
-digits, after 50 labels by 0.02 ±0.06 and 0.12 ±0.03. The distribution of scores over the whole
-gallery holds no better count, if left-out finds give the shape of the class: finds score so far
-above the hidden members that the smallest ratio of tails, the mean ratio of tails, the valley
-between the modes and twice the rows above the upper mode find almost none of them. After 100 labels
-on USPS (15 searches) the first is too low by a factor of 1505, the third by 79, and by 40 and 14 if
-averaged with the count of the session on a log scale.
+than that.
 
-With the nearest answers in the order, the mean absolute log error after 100 labels changes by -0.30
-±0.09 on planted classes, -0.06 ±0.03 on ISOLET and 0.11 ±0.07 on ORL; on Caltech101, in the table
-below, by 0.14 ±0.10, after 200 labels by -0.13 ±0.08.
+The intervals hold in 92 to 100 % of the searches, except on Caltech101 after 50 labels. The count
+itself is rough: the target of a factor of 1.25 after 100 labels is met on ISOLET only, and by luck,
+because over all 26 letters the factor is 1.4. A median of 24 searches varies by chance from 1.1 to 2.0 on ISOLET, 1.2 to 1.6 on USPS, 1.3 to 1.7
+on 15 scenes and 1.6 to 3.3 on Caltech101. Hardly any estimate from the scores could meet the
+target: one that knows the true slope of the log odds among the unlabelled rows of each search has
+factors of 1.4 (15 scenes) to 2.7 (ISOLET). So draw an audit before you rely on a count.
 
-If many answers are "no", the slope of the odds in the ratios is fitted to the answers, by the
-ratios that rows had before their answers and by left-out ratios. Left-out ratios alone count too
-many of the digits thinned to 30 members: after 50 labels, the mean absolute log error is 1.16
-instead of 0.76. Earlier ratios alone do so at the end of searches on ISOLET. With both, it changes
-by less than 0.1 on ISOLET, USPS, ORL and planted classes, whole or thinned, except for digits
-thinned to 150 members after 200 labels, where it falls from 0.91 to 0.69. In 45 searches on 15
-scenes it falls by 0.08 ±0.03 after 100 labels; in 60 on Caltech101 it rises by 0.16 ±0.10, with a
-median factor of 2.0 before and now.
+If a class has several kinds and a whole kind is missing from the examples, the model cannot know of
+it. In 120 searches for classes of two to eight persons (ORL), the interval holds in 69 % after 100
+labels. Then only an audit shows what is missing. The same is true of `stop()`: it came in 96 of 254
+searches within 200 labels, too early in 6, all of them for classes of four letters or persons.
 
-The 300 random rows contain members of the class, which the model takes for negatives. Without the
-rows most like the class, as many as the estimate expects among them if it expects ten or more, the
-mean absolute log error of the count falls on USPS (after 50, 100 and 200 labels from 0.62, 0.44 and
-0.58 to 0.49, 0.36 and 0.41), and changes by at most 0.06 with 400 members and on ISOLET; without
-the limit of ten it rises by 0.15 to 0.27 with 150 members. Recall on ISOLET changes by -0.006,
-0.001 and -0.004. So this is not adopted.
+A threshold is chosen on the whole gallery, in which an unanswered row counts as a member with the
+probability that `remaining` gives it. In 130 searches that had no part in this choice, the rate of
+false alarms is within a factor of two of 1 % in 80 % of the cases on the sets used for tuning and
+in 76 % on Caltech101 and 15 scenes, and of 5 % in 93 %. The misses are 41 and 22 %, stated as 35
+and 30 %, and their intervals hold in 92 and 96 %. What is left is mostly the error of the count.
 
-A threshold for 1 % false alarms used to be the quantile of these random rows, and its misses were
-those of left-out finds. On USPS, after 100 labels, it missed 75 % of the digit and stated 2 %. Now
-it is chosen on the whole gallery: an unanswered row counts as a member with its probability in the
-mixtures that `remaining` counts with, moved so that they sum to that count. 130 searches tested
-this that had no part in its choice, from 3 or 10 examples, with thresholds after 25, 50, 100 and
-200 labels: ten classes each of ISOLET, ORL and USPS, of USPS as a quarter of the gallery or with 60
-members in it, 40 planted classes of 2 to 30 %, and, for evaluation only, ten classes each of
-Caltech101 and of 15 scenes, these also as a quarter or with 60 members. Before and now, the rate of
-false alarms is within a factor of two of the promise in 51 and 80 % of the cases on the sets used
-for tuning, in 61 and 76 % on the others (on rows outside the gallery, in 42 and 71 %, and in 56 and
-68 %); for 5 % false alarms, in 63 and 93 %, and in 70 and 93 %. After 25 labels it is in 61 % of
-all cases now, after 200 in 90 %. The misses are 51 and 41 % on the sets used for tuning, and stated
-as 12 and 35 %; on the others 37 and 22 %, and stated as 14 and 30 %. Their intervals hold in 26 and
-92 %, and in 37 and 96 %. On USPS after 100 labels, the mean rate of false alarms is 0.09 and 1.9 %,
-the misses are 64 and 33 %, stated as 2 and 28 %. What is left is mostly the error of the count: too
-low for classes of a quarter or more and for classes of several kinds, so that their misses are
-stated too low, too. Two other ways to find the probabilities were tried on 159 other searches.
-Ratios plus a constant as log odds are as good, except if the class overlaps with the rest: on
-Gaussian classes of 10 to 30 %, false alarms are then 2.5 to 4.4 % instead of 0.9 to 1.2 %. The
-slope fitted to the answers, used as in `remaining`, makes no difference. In 24 searches for planted
-documents, with thresholds after 50, 100 and 200 labels, false alarms are within a factor of two in
-78 and 100 % of the cases, and the intervals of the misses hold in 24 and 100 %.
-
-A bound from the model holds if the rest resembles what was found, at 95 % confidence. In 184
-searches on ISOLET, USPS, ORL and planted classes, many of them thinned, `stop()` came in 86 within
-200 labels, and never too early; before the slope was fitted it came in 91, once too early. In 205
-other searches before that, 3 of 113 stops came too early: one on ISOLET and two of nine on USPS, at
-233 of 250 and at 26 of 30 members. The digits that were missing score far below the others. A bound
-that forgets earlier answers faster or falls more slowly avoids one of the two, but stops later or
-not at all elsewhere, so it was not adopted. These searches were in the order of the ratios; with
-the nearest answers in the order, `stop()` came in 96 of 254 searches instead of 98, too early in 6
-instead of 8, all of them for classes of four letters or persons. No tuning helps if a whole cluster
-of the class is missing from the examples; then only an audit shows it.
+Documents are harder. On the reviews the factor is 1.2 to 2.7 after 100 labels, with four starts
+each; in planted searches the interval holds in all of those with one kind or a common topic, but in
+56 % with unrelated kinds. No search for documents stopped by the model.
+"""
+ESTIMATES_TRIED = """
+- *Where the estimate was tuned:* on ISOLET, USPS (also thinned to 30, 35, 60 and 150 members) and
+  planted classes of 5 to 500 members. The thinned classes were added after an estimate had failed
+  on rare classes of Caltech101. The intervals were widened after they had held in 79 % of its
+  searches at 50 labels; how much was chosen on ISOLET and USPS.
+- *The slope of the odds* is fitted to the answers, by the ratios that rows had before their answers
+  and by left-out ratios. Left-out ratios alone count too many of the digits thinned to 30 members:
+  after 50 labels, the mean absolute log error is 1.16 instead of 0.76. In 45 searches on 15 scenes
+  the error falls by 0.08 ±0.03; in 60 on Caltech101 it rises by 0.16 ±0.10.
+- *A longer tail for the class* (Student's t): the factor on USPS rises from 1.35 to 2.06.
+- *A larger count while nearly all answers are finds:* USPS 1.35 to 1.29, planted 1.61 to 1.65.
+- *The shape of the scores until 60 instead of 35 % of the answers are "no":* the error falls on
+  ISOLET, USPS and planted classes by 0.05 to 0.19 after 100 labels, but rises after 50 labels by
+  0.07 ±0.03 on ISOLET and 0.13 ±0.06 on thinned digits.
+- *The distribution of scores over the whole gallery*, with the shape of left-out finds: too low by
+  factors of 40 to 1500, because finds score far above the members still hidden.
+- *Leaving out random rows that are likely members:* the error on USPS falls from 0.44 to 0.36 after
+  100 labels, but rises by 0.15 to 0.27 with 150 members unless ten or more are expected.
+- *The median of the count, a correction learned on other sets, a larger ridge:* each helps on one
+  set and fails on another, in 624 searches on ISOLET, USPS, ORL and planted classes.
+- *A second count by logistic regression or least squares*, on a log scale, weighted where the class
+  is large: the error falls by 0.03 ±0.02 to 0.06 ±0.02 on USPS and by 0.01 ±0.03 on 15 scenes, and
+  rises after 50 labels by 0.007 ±0.003 on ISOLET. So little did not seem worth a second model.
+- *The threshold as a quantile of the random rows*, as it was before: within a factor of two of 1 %
+  in 51 and 61 % of the cases, with misses of 51 and 37 % stated as 12 and 14 %. The ratios plus a
+  constant as log odds are as good as the mixtures, except if the class overlaps with the rest.
+- *A bound that forgets earlier answers faster, or falls more slowly,* avoids one of two stops that
+  come too early, but stops later or not at all elsewhere.
 """
 
 
