@@ -398,10 +398,11 @@ than that.
 
 The intervals hold in 92 to 100 % of the searches, except on Caltech101 after 50 labels. The count
 itself is rough: the target of a factor of 1.25 after 100 labels is met on ISOLET only, and by luck,
-because over all 26 letters the factor is 1.4. A median of 24 searches varies by chance from 1.1 to 2.0 on ISOLET, 1.2 to 1.6 on USPS, 1.3 to 1.7
-on 15 scenes and 1.6 to 3.3 on Caltech101. Hardly any estimate from the scores could meet the
-target: one that knows the true slope of the log odds among the unlabelled rows of each search has
-factors of 1.4 (15 scenes) to 2.7 (ISOLET). So draw an audit before you rely on a count.
+because over all 26 letters the factor is 1.4. A median of 24 searches varies by chance from 1.1 to
+2.0 on ISOLET, 1.2 to 1.6 on USPS, 1.3 to 1.7 on 15 scenes and 1.6 to 3.3 on Caltech101. Hardly any
+estimate from the scores could meet the target: one that knows the true slope of the log odds among
+the unlabelled rows of each search has factors of 1.4 (15 scenes) to 2.7 (ISOLET). So draw an audit
+before you rely on a count.
 
 If a class has several kinds and a whole kind is missing from the examples, the model cannot know of
 it. In 120 searches for classes of two to eight persons (ORL), the interval holds in 69 % after 100
