@@ -238,8 +238,7 @@ def keep_decision(model: Verifier, fitted: Fitted) -> None:
     model.density_ = fitted.density
     model.calibration_ = fitted.calibration
     if fitted.held_out is not None:
-        scores, positive, weights = fitted.held_out
-        model.held_out_ = scores, positive, weights
+        model.held_out_ = fitted.held_out[:3]
     if subspace.single_negatives:
         _keep_reference(model, subspace)
 
