@@ -1,4 +1,4 @@
-"""Groups in estimators that score left-out rows in folds."""
+"""Groups in estimators that score left-out rows in folds, above all CSDA and its relatives."""
 
 from functools import partial
 
@@ -7,15 +7,24 @@ import pytest
 from factories import labelled
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.feature_selection import SelectKBest
+from sklearn.model_selection import GridSearchCV, StratifiedGroupKFold
+from sklearn.preprocessing import StandardScaler
 
 from pcsda import (
+    CSDA,
     PCSDA,
     PCSDACV,
+    KernelCSDA,
     KernelPCSDA,
     MixtureVerifier,
+    MultilinearCSDA,
+    VerifierBank,
+    load,
     make_pipeline,
+    save,
 )
 from pcsda.core.calibration import Calibration, Scored
 from pcsda.core.copies import silent_on_copies
@@ -23,7 +32,14 @@ from pcsda.core.fit import calibrated_on
 from pcsda.estimators import learned, training
 from pcsda.estimators.modes import Rows
 
-FOLDING = {
+CSDAS = {
+    "csda": partial(CSDA, 3, random_state=0),
+    "optimal": partial(CSDA, 3, reference="optimal", random_state=0),
+    "labels": partial(CSDA, 3, solver="labels", random_state=0),
+    "kernel": partial(KernelCSDA, n_components=3, gamma=0.05, random_state=0),
+    "multilinear": partial(MultilinearCSDA, (2, 2), shape=(2, 3), random_state=0),
+}
+FOLDING = CSDAS | {
     "resubstitution": partial(PCSDA, 3, covariance="resubstitution", random_state=0),
     "resampled": partial(PCSDA, 3, balance="resampled", random_state=0),
     "spectral": partial(PCSDA, 3, covariance="resubstitution", solver="spectral", random_state=0),
@@ -31,6 +47,7 @@ FOLDING = {
         KernelPCSDA, n_subclasses=3, covariance="resubstitution", gamma=0.05, random_state=0
     ),
 }
+each_csda = pytest.mark.parametrize("make", CSDAS.values(), ids=CSDAS)
 each_folding = pytest.mark.parametrize("make", FOLDING.values(), ids=FOLDING)
 
 
@@ -163,6 +180,107 @@ def test_sparse_rows_leave_groups_out_in_folds():
     dense = clone(model).fit(X, y, groups=ids)
     found = clone(model).fit(sparse.csr_array(X), y, groups=ids)
     assert_allclose(found.held_out_[0], dense.held_out_[0], rtol=1e-4, atol=1e-4)
+
+
+def test_a_precomputed_kernel_takes_groups():
+    X, y, _ = labelled()
+    ids = np.arange(len(X)) // 3
+    model = KernelCSDA("linear", n_components=3, random_state=0)
+    found = clone(model).set_params(kernel="precomputed").fit(X @ X.T, y, groups=ids)
+    model.fit(X, y, groups=ids)
+    assert_allclose(found.held_out_[0], model.held_out_[0], rtol=1e-6, atol=1e-6)
+
+
+@each_csda
+def test_wrong_groups_are_refused(make):
+    X, y, _ = labelled()
+    with pytest.raises(ValueError, match=r"groups has shape \(3,\) but must have one entry for"):
+        make().fit(X, y, groups=[1, 2, 3])
+    with pytest.raises(ValueError, match="groups is NaN for 1 rows"):
+        make().fit(X, y, groups=np.append(np.nan, np.arange(len(X) - 1.0)))
+
+
+@each_csda
+def test_unchecked_rows_are_refused_because_the_negatives_are_trusted(make):
+    X, y, _ = labelled()
+    message = r"trusts its negatives.*PCSDA\(contamination='auto'\)"
+    with pytest.raises(ValueError, match=message):
+        make().fit(X, y, unchecked=y == 0)
+    make().fit(X, y, unchecked=None)
+
+
+@each_csda
+def test_wrappers_pass_groups_on(make):
+    X, y, _ = labelled()
+    X = StandardScaler().fit_transform(X)
+    ids = np.arange(len(X)) // 3
+    alone = make().fit(X, y, groups=ids)
+    expected = alone.log_likelihood_ratio(X)
+    name = type(alone).__name__.lower()
+    pipe = make_pipeline(StandardScaler(), make()).fit(X, y, **{f"{name}__groups": ids})
+    assert_allclose(pipe.log_likelihood_ratio(X), expected, rtol=1e-6, atol=1e-6)
+    if isinstance(alone, CSDA | KernelCSDA):
+        mixture = MixtureVerifier(make(), n_modes=1).fit(X, y, groups=ids)
+        assert_allclose(mixture.log_likelihood_ratio(X), expected, rtol=1e-9)
+    with config_context(enable_metadata_routing=True):
+        routed = make_pipeline(StandardScaler(), make().set_fit_request(groups=True))
+        routed.fit(X, y, groups=ids)
+        assert_allclose(routed.log_likelihood_ratio(X), expected, rtol=1e-6, atol=1e-6)
+        search = GridSearchCV(
+            make().set_fit_request(groups=True),
+            {"regularization": [0.01]},
+            cv=StratifiedGroupKFold(2),
+        ).fit(X, y, groups=ids)
+        found = search.best_estimator_.log_likelihood_ratio(X)
+        assert_allclose(found, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("make", [CSDAS["csda"], CSDAS["kernel"]])
+def test_banks_pass_groups_on(make):
+    X, _, labels = labelled()
+    ids = np.arange(len(X)) // 3
+    bank = VerifierBank(make()).fit(X, labels, groups=ids)
+    for label in range(4):
+        alone = make().fit(X, labels == label, groups=ids)
+        assert_allclose(bank.models_[label].calibration_.slope, alone.calibration_.slope)
+        assert_array_equal(bank.models_[label].held_out_[0], alone.held_out_[0])
+    bank.update(X[:3] + 0.1, 0)
+    assert np.isfinite(bank.log_likelihood_ratio(X)).all()
+
+
+@each_csda
+def test_files_keep_a_model_with_groups(make, tmp_path):
+    X, y, _ = labelled()
+    model = make().fit(X, y, groups=np.arange(len(X)) // 3)
+    save(model, tmp_path / "model.pcsda")
+    again = load(tmp_path / "model.pcsda")
+    assert_array_equal(again.log_likelihood_ratio(X), model.log_likelihood_ratio(X))
+    assert_array_equal(again.held_out_[0], model.held_out_[0])
+    assert again.choose_threshold(prior=0.5) == model.choose_threshold(prior=0.5)
+
+
+def test_grouped_folds_do_not_flatter_rows_that_have_relatives():
+    rng, losses = np.random.default_rng(0), []
+    for _ in range(4):
+        X, y, ids = copied(90, 6, seed=rng.integers(1000))
+        X, y = X[ids] + 0.05 * rng.standard_normal((len(ids), 6)), y[ids]
+        X = np.hstack([X, rng.standard_normal((90, 15))[ids]])
+        new, labels, _ = copied(600, 1, seed=rng.integers(1000))
+        new = np.hstack([new, rng.standard_normal((600, 15))])
+        row = []
+        for groups in (None, ids):
+            model = CSDA(random_state=0).fit(X, y, groups=groups)
+            odds = np.log(y.mean() / (1 - y.mean()))
+            scores, positive, _ = model.held_out_
+            row += [
+                np.logaddexp(0, np.where(positive, -1, 1) * (scores + odds)).mean(),
+                -model.predict_log_proba(new)[np.arange(600), labels].mean(),
+            ]
+        losses.append(row)
+    flattered, harmed, left_out, fresh = np.mean(losses, axis=0)
+    assert flattered < 0.5 * left_out
+    assert fresh < harmed
+    assert abs(np.log(left_out / fresh)) < np.log(1.3)
 
 
 def test_a_mixture_weighs_a_group_as_one_row():
