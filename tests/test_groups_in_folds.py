@@ -209,6 +209,17 @@ def test_unchecked_rows_are_refused_because_the_negatives_are_trusted(make):
     make().fit(X, y, unchecked=None)
 
 
+@pytest.mark.parametrize("make", [PCSDA, CSDA])
+def test_batches_refuse_groups_and_name_what_takes_them(make):
+    X, y, _ = labelled()
+    model = make(random_state=0).partial_fit(X, y)
+    before = model.log_likelihood_ratio(X)
+    with pytest.raises(ValueError, match=r"partial_fit.*groups.*fit\(groups=\)"):
+        model.partial_fit(X, y, groups=np.arange(len(X)))
+    assert_array_equal(model.log_likelihood_ratio(X), before)
+    assert not hasattr(clone(model), "scatter_")
+
+
 @each_csda
 def test_wrappers_pass_groups_on(make):
     X, y, _ = labelled()

@@ -225,6 +225,7 @@ default="auto"
         y: ArrayLike,
         classes: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
     ) -> Self:
         """Update the model with a batch of rows.
 
@@ -235,7 +236,7 @@ default="auto"
 
         Parameters
         ----------
-        X, y, classes, sample_weight
+        X, y, classes, sample_weight, groups
             As in :meth:`PCSDA.partial_fit`.
 
         Returns
@@ -253,7 +254,7 @@ default="auto"
         >>> len(model.sample_.X), model.calibration_.slope > 0
         (500, True)
         """
-        X, positive, weights = stream.check_batch(self, X, y, classes, sample_weight)
+        X, positive, weights = stream.check_batch(self, X, y, classes, sample_weight, groups)
         numbers = stream.begin_batch(self, len(X))
         stream.merge_batch(self, X, (~positive).astype(np.intp), weights, numbers, 2)
         stream.refit(self, self._factory(self.seed_), X.dtype)
