@@ -31,6 +31,7 @@ from pcsda.core.copies import silent_on_copies
 from pcsda.core.fit import calibrated_on
 from pcsda.estimators import learned, training
 from pcsda.estimators.modes import Rows
+from pcsda.estimators.separate import SeparateLabels
 
 CSDAS = {
     "csda": partial(CSDA, 3, random_state=0),
@@ -257,6 +258,44 @@ def test_banks_pass_groups_on(make):
         assert_array_equal(bank.models_[label].held_out_[0], alone.held_out_[0])
     bank.update(X[:3] + 0.1, 0)
     assert np.isfinite(bank.log_likelihood_ratio(X)).all()
+
+
+def test_banks_of_folding_models_leave_whole_groups_out_to_count_misses(monkeypatch):
+    X, _, labels = labelled()
+    ids, kept = np.arange(len(X)) // 3, []
+    bank = VerifierBank(CSDA(3, random_state=0)).fit(X, labels, groups=ids)
+
+    def spy(self, rows, gone, number):
+        kept.append((rows, gone))
+        return plain(self, rows, gone, number)
+
+    plain = SeparateLabels._refitted
+    monkeypatch.setattr(SeparateLabels, "_refitted", spy)
+    assert 0 <= bank.threshold_.misses <= 1
+    assert bank.threshold_.n_positives > 0
+    rows, gone = kept[-1]
+    assert not {*ids[rows]} & {*ids[gone]}
+    own = np.where(labels == 1, -1, np.arange(len(X)))  # no row of this label can be left out
+    bank = VerifierBank(CSDA(3, random_state=0))
+    with pytest.warns(UserWarning, match="groups puts all 25 positives into one group"):
+        bank.fit(X, labels, groups=own)
+    assert np.isfinite(bank.log_likelihood_ratio(X)).all()
+
+
+@pytest.mark.parametrize("make", [CSDAS["csda"], partial(PCSDA, 3, random_state=0)])
+def test_banks_pass_groups_on_through_pipelines(make):
+    X, _, labels = labelled()
+    ids = np.arange(len(X)) // 3
+    bank = VerifierBank(make_pipeline(StandardScaler(), make())).fit(X, labels, groups=ids)
+    alone = make().fit(StandardScaler().fit_transform(X), labels == 2, groups=ids)
+    assert_allclose(bank.models_[2][-1].calibration_.weights, alone.calibration_.weights)
+
+
+def test_a_bank_of_searches_that_take_no_groups_says_so():
+    X, _, labels = labelled()
+    search = GridSearchCV(CSDA(), {"n_components": [2, 3]}, cv=2)
+    with pytest.raises(ValueError, match="VerifierBank cannot pass groups on to GridSearchCV"):
+        VerifierBank(search).fit(X, labels, groups=labels)
 
 
 @each_csda
