@@ -10,7 +10,7 @@ from scipy import sparse
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.feature_selection import SelectKBest
-from sklearn.model_selection import GridSearchCV, StratifiedGroupKFold
+from sklearn.model_selection import GridSearchCV, GroupKFold, StratifiedGroupKFold
 from sklearn.preprocessing import StandardScaler
 
 from pcsda import (
@@ -79,6 +79,12 @@ def test_groups_of_one_row_change_nothing_in_closed_form_either(kind):
     make = several[kind] if isinstance(kind, str) else partial(kind, random_state=0)
     alone, found = make().fit(X, y), make().fit(X, y, groups=np.arange(len(X))[::-1])
     assert_array_equal(found.log_likelihood_ratio(X), alone.log_likelihood_ratio(X))
+
+
+def test_a_splitter_of_groups_gets_groups_of_one_row():
+    X, y, _ = labelled()
+    search = PCSDACV(PCSDA(), n_subclasses=[2], regularization=[0.1], cv=GroupKFold(3))
+    assert np.isfinite(search.fit(X, y, groups=np.arange(len(X))).cv_scores_).all()
 
 
 @each_folding
