@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose
 from sklearn.base import clone
 from sklearn.metrics import log_loss
 
-from pcsda import CSDA, PCSDA, PCSDACV, KernelPCSDA, VerifierBank
+from pcsda import PCSDA, PCSDACV, KernelPCSDA, VerifierBank
 from pcsda.core.factor import factor_shared
 from pcsda.core.gram import of_kernel, wide
 from pcsda.core.loo import Leave, sample_rows
@@ -120,12 +120,6 @@ def test_banks_and_searches_leave_groups_out_like_separate_fits():
     )
     assert_allclose(search.cv_scores_[0] - odds, alone.loo_scores_, rtol=1e-7, atol=1e-7)
     assert_allclose(search.best_estimator_.loo_scores_, alone.loo_scores_, rtol=1e-7, atol=1e-7)
-
-
-def test_a_bank_without_left_out_scores_refuses_groups():
-    X, labels, _ = make_rows([8, 9, 10], 4)
-    with pytest.raises(ValueError, match="groups are left out in closed form, which CSDA cannot"):
-        VerifierBank(CSDA()).fit(X, labels, groups=labels)
 
 
 @pytest.mark.filterwarnings("ignore:groups puts all")

@@ -19,10 +19,15 @@ def count_folds(positive: Mask, together: Ints | None = None) -> int:
     Return 0 if not even two folds can contain both classes. Rows with the same value in `together`
     count as one row, because they must stay in one fold.
     """
-    blocks = np.arange(len(positive)) if together is None else together
-    sizes = [len(np.unique(blocks[members])) for members in (positive, ~positive)]
-    count = min(FOLDS, *sizes)
+    count = min(FOLDS, _blocks_of_rarer(positive, together))
     return count if count > 1 else 0
+
+
+def _blocks_of_rarer(positive: Mask, together: Ints | None, rows: Mask | None = None) -> int:
+    """Return the number of blocks, or rows, of the rarer class, among all rows or some of them."""
+    blocks = np.arange(len(positive)) if together is None else together
+    among = np.ones(len(positive), dtype=bool) if rows is None else rows
+    return min(len(np.unique(blocks[among & own])) for own in (positive, ~positive))
 
 
 def fold_scores(
@@ -36,10 +41,12 @@ def fold_scores(
 
     `groups` holds the group of each row: 0 for positives, 1..K for the subclasses. `learn` fits a
     model, given the numbers of the training rows and their groups. It returns a function that
-    scores the rows with given numbers. Rows that share a number in `together` stay in one fold.
+    scores the rows with given numbers. Rows that share a number in `together` are a block, which
+    stays in one fold.
 
     A score is NaN if its model is missing, because the fold contains a whole class or the model
-    cannot be fitted. Fitting stops once each class has `enough` scores.
+    cannot be fitted. Fitting stops once each class has scores of `enough` rows, or of rows from as
+    many blocks.
     """
     scores = np.full(len(groups), np.nan)
     positive = groups == 0
@@ -50,7 +57,7 @@ def fold_scores(
     folds = kind(n_folds, shuffle=True, random_state=seed)
     for train, test in folds.split(np.empty(len(groups)), positive, together):
         seen = np.isfinite(scores)
-        if enough is not None and min(np.sum(seen & positive), np.sum(seen & ~positive)) >= enough:
+        if enough is not None and _blocks_of_rarer(positive, together, seen) >= enough:
             break
         if positive[train].all() or not positive[train].any():
             continue  # the test fold holds all rows of a class

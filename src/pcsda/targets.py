@@ -284,10 +284,14 @@ def warn_of_one_group(together: Ints, positive: Mask) -> None:
             )
 
 
-def check_groups(groups: ArrayLike | None, n_rows: int) -> Ints | None:
+def check_groups(
+    groups: ArrayLike | None, n_rows: int, *, keep_single: bool = False
+) -> Ints | None:
     """Return the group number of each row, or None if `groups` is None.
 
-    All rows of a group are left out of the fit together.
+    All rows of a group are left out of the fit together. If each row has a group of its own, the
+    result is None too, so that such groups change nothing. With `keep_single`, it has the numbers
+    even then: banks add further groups later, and some splitters require groups.
     """
     if groups is None:
         return None
@@ -298,7 +302,9 @@ def check_groups(groups: ArrayLike | None, n_rows: int) -> Ints | None:
             f"groups is NaN for {np.isnan(ids).sum()} rows, which would form one group; give each "
             "row a group, and a row without relatives its own group"
         )
-    return distinct(ids, "groups " + MIXED_NAMES)[1]
+    together = distinct(ids, "groups " + MIXED_NAMES)[1]
+    alone = len(together) == together.max(initial=-1) + 1
+    return None if alone and not keep_single else together
 
 
 def check_unchecked(unchecked: ArrayLike | None, positive: Mask) -> Mask | None:

@@ -144,6 +144,13 @@ def test_groups_work_without_a_search(command, shop):
     np.testing.assert_allclose(model.loo_scores_, alone.loo_scores_)
 
 
+def test_csda_takes_groups(command, shop):
+    command(*ALL_COLUMNS, "--group", "part", "--method", "csda")
+    model = pcsda.load("m.pcsda")
+    alone = clone(model).fit(shop.train[FEATURES], binary(shop), groups=shop.train.part)
+    np.testing.assert_allclose(model.held_out_[0], alone.held_out_[0])
+
+
 def test_duplicate_rows_are_reported_unless_groups_are_given(command, shop):
     shop.train.loc[shop.train.index.repeat(2)].to_csv("twice.csv", index=False)
     words = "rows of X occur more than once. If a copy is the same sample taken twice"
@@ -283,7 +290,6 @@ def test_verbose_messages_stay_out_of_the_results(command):
         ("--gamma 2", "--gamma needs --kernel or --approx"),
         ("--auto --gamma 2", "--gamma needs --kernel or --approx"),
         ("--cv 3", "--scoring and --cv need --auto"),
-        ("--method csda --group hue", "--group needs --method pcsda; csda leaves out rows one by"),
         ("--jobs 2", "--jobs needs a bank (--positive all) or --auto"),
         ("--method csda -K 2", "--n-subclasses cannot be used with csda"),
         ("--method csda --auto", "--auto needs --method pcsda; csda has only -d to choose"),

@@ -235,8 +235,6 @@ def make_estimator(a: Namespace) -> BaseEstimator:
         raise Usage("--max-false-alarms needs a single class, not a bank (--positive all)")
     if not a.auto and (a.scoring or a.cv):
         raise Usage("--scoring and --cv need --auto")
-    if a.group and a.method == "csda":
-        raise Usage("--group needs --method pcsda; csda leaves out rows one by one")
     if a.jobs is not None and not (bank or a.auto):
         raise Usage("--jobs needs a bank (--positive all) or --auto")
     given = {name: getattr(a, name) for name in PARAMETERS if getattr(a, name) is not None}

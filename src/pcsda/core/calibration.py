@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .linalg import Array, Mask
+from .linalg import Array, Ints, Mask
 from .logistic import fit_logistic
 
 # The chance that the next positive differs from all n known ones is UNSEEN / (n + 1), the estimate
@@ -21,23 +21,45 @@ FALL = 1.0
 class Scored(NamedTuple):
     """Log-likelihood ratios of rows that the model has not seen, with their classes and weights.
 
-    `weights` is None if all rows have weight one.
+    `weights` is None if all rows have weight one. `together` is the group of each row, if the rows
+    of a group were left out together.
     """
 
     scores: Array
     positive: Mask
     weights: Array | None
+    together: Ints | None = None
 
     @property
     def has_both(self) -> bool:
         """Whether there are rows of both classes."""
         return bool(self.positive.any() and not self.positive.all())
 
+    @property
+    def evidence(self) -> Array:
+        """Weight of each row as evidence."""
+        mass = np.ones(len(self.scores)) if self.weights is None else self.weights
+        return evidence_of(mass, self.together)
+
     def finite(self) -> Scored:
         """Return only the rows whose score is finite."""
         seen = np.isfinite(self.scores)
         weights = None if self.weights is None else self.weights[seen]
-        return Scored(self.scores[seen], self.positive[seen], weights)
+        together = None if self.together is None else self.together[seen]
+        return Scored(self.scores[seen], self.positive[seen], weights, together)
+
+
+def evidence_of(mass: Array, together: Ints | None) -> Array:
+    """Return the weight of each row as evidence, given its `mass` and its block.
+
+    The mass of a row is divided by the number of rows in its block, so that a whole block counts as
+    much as its average row.
+    """
+    if together is None:
+        return mass
+    _, block = np.unique(together, return_inverse=True)
+    weight: Array = mass / np.bincount(block)[block]
+    return weight
 
 
 @dataclass(frozen=True)

@@ -202,12 +202,11 @@ def calibrated_on(calibration: Calibration, unseen: Scored) -> tuple[Calibration
     unseen = unseen.finite()
     if not unseen.has_both:
         return Calibration.none(len(calibration.weights)), None
-    scores, positive, weights = unseen
-    weight = np.ones(len(scores)) if weights is None else weights
+    scores, positive, weight = unseen.scores, unseen.positive, unseen.evidence
     found = fit_calibration(*with_strays(scores[None], positive, weight))
     count = float(weight[positive].sum())
     then = calibration.then(found.slope, found.offset).limited(count)
-    return then, Scored(then.since(calibration)(scores[None]), positive, weights)
+    return then, unseen._replace(scores=then.since(calibration)(scores[None]))
 
 
 def estimate(subspace: Subspace, rule: Rule) -> tuple[Estimate, Array | None]:

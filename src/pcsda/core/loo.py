@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .alignment import Turn, turn_of, without_subclass
+from .calibration import evidence_of
 from .linalg import Array, Floats, Ints, Mask
 
 # A row is alone in its group if the other rows have at most this share of the group's weight.
@@ -266,15 +267,8 @@ class LeftOut:
 
     @property
     def evidence(self) -> Array:
-        """Weight of each row as evidence.
-
-        The weight of a row is divided by the number of rows in its block, so that a whole block
-        counts as much as its average row.
-        """
-        if self.together is None:
-            return self.mass
-        _, block = np.unique(self.together, return_inverse=True)
-        return self.mass / np.bincount(block)[block]
+        """Weight of each row as evidence."""
+        return evidence_of(self.mass, self.together)
 
     def spread(self, values: Array, n_rows: int) -> Array:
         """Expand values of the left-out rows to all `n_rows` training rows, with NaN elsewhere."""

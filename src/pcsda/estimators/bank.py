@@ -260,7 +260,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         groups: ArrayLike | None,
     ) -> BankRows:
         """Return the labelled rows followed by the background rows, with their clusters."""
-        together = check_groups(groups, len(X))
+        together = check_groups(groups, len(X), keep_single=True)
         rows, clusters = X, None
         if subclass_labels is not None:
             clusters = given_clusters(subclass_labels, len(X))

@@ -430,10 +430,11 @@ def check_template(
             "in a bank, only PCSDA and KernelPCSDA themselves look for hidden rows",
             "take the model out of its pipeline",
         )
-    if groups is not None and not has_fit_parameter(template, "groups"):
+    last = final_of(template)
+    if groups is not None and not has_fit_parameter(last, "groups"):
         raise ValueError(
-            f"groups are left out in closed form, which {type(template).__name__} cannot do; use "
-            "PCSDA, KernelPCSDA or PCSDACV, or leave groups out"
+            f"VerifierBank cannot pass groups on to {type(last).__name__}; use PCSDACV or a "
+            "verifier itself, or leave groups out"
         )
 
 

@@ -16,7 +16,7 @@ from . import stream
 from .callbacks import calls_back
 from .parameters import check_verifier
 from .rows import rows_of
-from .steps import PUBLISHED_CSDA, check_training
+from .steps import PUBLISHED_CSDA, check_training, refuse_unchecked
 from .threads import updates
 from .training import Factorise, criterion_of, fit_rows, linear_coordinates, linear_map
 from .verifier import Verifier
@@ -163,7 +163,15 @@ default="auto"
         return tags
 
     @calls_back
-    def fit(self, X: MatrixLike, y: ArrayLike, *, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: MatrixLike,
+        y: ArrayLike,
+        *,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        unchecked: ArrayLike | None = None,
+    ) -> Self:
         """Fit the model.
 
         Parameters
@@ -173,18 +181,26 @@ default="auto"
             Two labels, or more if `pos_label` is set.
         sample_weight : array-like of shape (n_samples,), optional
             Weights, at least 0. A whole number w counts as w copies of the row.
+        groups : array-like of shape (n_samples,), optional
+            Rows of one group, such as frames of one recording, stay in one fold, and in the
+            calibration a group counts as one row.
+        unchecked : None
+            Only for calls that suit every verifier: CSDA trusts its negatives. For unchecked
+            negatives, use :class:`PCSDA` with `contamination`.
 
         Returns
         -------
         self : CSDA
         """
         check_verifier(self)
+        refuse_unchecked(self, unchecked)
         X, y = stream.check_rows(self, X, y)
         X = validation.dense_if_small(X)
         validation.refuse_sparse(X, "CSDA", "use PCSDA with solver='lsqr'")
-        positive, weights, _, seed = check_training(self, y, sample_weight)
+        positive, weights, together, seed = check_training(self, y, sample_weight, groups)
         stream.forget_stream(self)
-        fit_rows(self, self._factory(seed), rows_of(X, positive, weights, seed))
+        data = rows_of(X, positive, weights, seed, together=together)
+        fit_rows(self, self._factory(seed), data)
         return self
 
     def _factory(self, seed: int) -> Factorise:
@@ -209,6 +225,7 @@ default="auto"
         y: ArrayLike,
         classes: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
     ) -> Self:
         """Update the model with a batch of rows.
 
@@ -219,7 +236,7 @@ default="auto"
 
         Parameters
         ----------
-        X, y, classes, sample_weight
+        X, y, classes, sample_weight, groups
             As in :meth:`PCSDA.partial_fit`.
 
         Returns
@@ -237,7 +254,7 @@ default="auto"
         >>> len(model.sample_.X), model.calibration_.slope > 0
         (500, True)
         """
-        X, positive, weights = stream.check_batch(self, X, y, classes, sample_weight)
+        X, positive, weights = stream.check_batch(self, X, y, classes, sample_weight, groups)
         numbers = stream.begin_batch(self, len(X))
         stream.merge_batch(self, X, (~positive).astype(np.intp), weights, numbers, 2)
         stream.refit(self, self._factory(self.seed_), X.dtype)

@@ -27,7 +27,7 @@ from .dual import (
 )
 from .naming import name_by_labels
 from .parameters import is_contaminated
-from .steps import PUBLISHED, PUBLISHED_CSDA, by_cholesky
+from .steps import PUBLISHED, PUBLISHED_CSDA, by_cholesky, refuse_unchecked
 from .training import criterion_of
 from .verifier import Verifier
 
@@ -322,7 +322,15 @@ partition_, reference_, reference_step_, density_, calibration_
         return cls(n_components=n_components, **(PUBLISHED_CSDA | params))
 
     @calls_back
-    def fit(self, X: MatrixLike, y: ArrayLike, *, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: MatrixLike,
+        y: ArrayLike,
+        *,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        unchecked: ArrayLike | None = None,
+    ) -> Self:
         """Fit the model.
 
         Parameters
@@ -332,12 +340,15 @@ partition_, reference_, reference_step_, density_, calibration_
             Two labels, or more if `pos_label` is set.
         sample_weight : array-like of shape (n_samples,), optional
             As in :meth:`PCSDA.fit`.
+        groups, unchecked
+            As in :meth:`CSDA.fit`.
 
         Returns
         -------
         self : KernelCSDA
         """
-        data, _ = check_kernel_rows(self, X, y, sample_weight)
+        refuse_unchecked(self, unchecked)
+        data, _ = check_kernel_rows(self, X, y, sample_weight, groups=groups)
 
         def factorise(matrix: Array, weights: Array | None) -> Factor:
             criterion, definite = criterion_of(self, data.seed), self.kernel_.is_definite

@@ -83,11 +83,12 @@ def score_in_folds(model: pipeline.Pipeline, X: Any, y: ArrayLike, params: dict[
     if scores is None:
         return False
     weights = check_weights(_named(params, "sample_weight"), positive)
-    calibration, known = calibrated_on(last.calibration_, Scored(scores, positive, weights))
+    unseen = Scored(scores, positive, weights, together)
+    calibration, known = calibrated_on(last.calibration_, unseen)
     if known is None:
         return False
     forget(last, "loo_scores_", "loo_weights_", "held_out_")
-    last.calibration_, last.held_out_ = calibration, (known.scores, known.positive, known.weights)
+    last.calibration_, last.held_out_ = calibration, known[:3]
     return True
 
 

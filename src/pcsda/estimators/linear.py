@@ -373,6 +373,7 @@ class PCSDA(Verifier):
         classes: ArrayLike | None = None,
         subclass_labels: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
     ) -> Self:
         """Add a batch of rows to the model.
 
@@ -401,6 +402,8 @@ class PCSDA(Verifier):
             Both labels. Required in the first call unless the batch has rows of both classes.
         subclass_labels, sample_weight
             Values for the batch, as in `fit`.
+        groups : None
+            Batches take no groups: rows that belong together need `fit`.
 
         Returns
         -------
@@ -437,14 +440,14 @@ class PCSDA(Verifier):
         >>> bool(abs(apart).max() < 1e-8)
         True
         """
-        X, positive, weights = stream.check_batch(self, X, y, classes, sample_weight)
+        X, positive, weights = stream.check_batch(self, X, y, classes, sample_weight, groups)
         dtype, most, lacks = X.dtype, self.n_features_in_, None
         numbers = stream.begin_batch(self, len(X))
         self._settle_labelled(subclass_labels is not None, positive)
         if subclass_labels is None and not self._subclasses:
             X, positive, weights, numbers = self._until_enough(X, positive, weights, numbers)
-        groups = self._stream_groups(X, positive, subclass_labels, weights)
-        stream.merge_batch(self, X, groups, weights, numbers, len(self._subclasses) + 1)
+        division = self._stream_groups(X, positive, subclass_labels, weights)
+        stream.merge_batch(self, X, division, weights, numbers, len(self._subclasses) + 1)
         if hasattr(self, "_waiting"):
             most = min(most, self._wanted)
             lacks = (

@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
-from ..core.calibration import Calibration, fit_calibration
+from ..core.calibration import Calibration, evidence_of, fit_calibration
 from ..core.copies import silent_on_copies
 from ..core.linalg import Array, Floats, Ints, Mask
 from ..core.warning import number_of, warn
@@ -86,6 +86,11 @@ class Rows:
         given = {name: values[kept] for name, values in self.given.items()}
         parts = (self.X[kept], self.y[kept], self.positive[kept], self.weights[kept])
         return Rows(self.template, *parts, some(self.together, kept), given, self.seed)
+
+    @cached_property
+    def evidence(self) -> Array:
+        """Weight of each row as evidence; a group counts as one row."""
+        return evidence_of(self.weights, self.together)
 
     @cached_property
     def features(self) -> Any:
@@ -190,18 +195,21 @@ class Rows:
         positive = self.positive[kept]
         if positive.all() or not positive.any():
             return Calibration()
-        return fit_calibration(scores[None, kept], positive, self.weights[kept])
+        return fit_calibration(scores[None, kept], positive, self.evidence[kept])
 
     def compare(self, held_out: dict[int, Array]) -> tuple[int, dict[int, float]]:
         """Return the smallest number of modes whose loss is close to the minimum, and all losses.
 
-        The losses are log-losses in nats, at the prior of the training rows. They are computed on
+        The losses are log-losses in nats, at the prior of the training rows, with a
+        group as one row. They are computed on
         the rows that have a score for every number of modes.
         """
         kept = ~np.isnan(list(held_out.values())).any(axis=0)
-        positive, weights = self.positive[kept], self.weights[kept]
+        positive, weights = self.positive[kept], self.evidence[kept]
         for own, all_own in ((positive, self.positive), (~positive, ~self.positive)):
-            weights[own] *= self.weights[all_own].sum() / weights[own].sum()
+            weights[own] *= self.evidence[all_own].sum() / weights[own].sum()
+        together = np.arange(len(self.positive)) if self.together is None else self.together
+        n_apart = len(np.unique(together[kept]))
         odds = np.log(weights[positive].sum() / weights[~positive].sum())
         losses = {}
         for count, scores in held_out.items():
@@ -212,7 +220,7 @@ class Rows:
         for count in sorted(means):
             worse = losses[count] - losses[best]
             spread = np.average((worse - worse.mean()) ** 2, weights=weights)
-            if means[count] - means[best] <= SLACK * np.sqrt(spread / len(worse)):
+            if means[count] - means[best] <= SLACK * np.sqrt(spread / n_apart):
                 return count, means
         return best, means
 

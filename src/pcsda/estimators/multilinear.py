@@ -21,7 +21,7 @@ from . import stream
 from .callbacks import calls_back
 from .parameters import check_verifier
 from .rows import rows_of
-from .steps import PUBLISHED_CSDA, check_training
+from .steps import PUBLISHED_CSDA, check_training, refuse_unchecked
 from .training import fit_rows, linear_coordinates, linear_map
 from .verifier import Verifier
 
@@ -160,7 +160,15 @@ n_components_, partition_, density_, calibration_
         return cls(n_components, shape, **(PUBLISHED_CSDA | params))
 
     @calls_back
-    def fit(self, X: Any, y: ArrayLike, *, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: ArrayLike,
+        *,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        unchecked: ArrayLike | None = None,
+    ) -> Self:
         """Fit the model.
 
         Parameters
@@ -170,12 +178,15 @@ n_components_, partition_, density_, calibration_
             Two labels, or more if `pos_label` is set.
         sample_weight : array-like of shape (n_samples,), optional
             Weights, at least 0. A whole number w counts as w copies of the row.
+        groups, unchecked
+            As in :meth:`CSDA.fit`.
 
         Returns
         -------
         self : MultilinearCSDA
         """
         check_verifier(self)
+        refuse_unchecked(self, unchecked)
         rows, given = flattened(X)
         X, y = stream.check_rows(self, rows, y)
         validation.refuse_sparse(X, "MultilinearCSDA", "use PCSDA with solver='lsqr'")
@@ -184,7 +195,7 @@ n_components_, partition_, density_, calibration_
         sizes = given or mode_sizes(self.shape, X.shape[1])
         asked = self.n_components is not None
         dims = mode_dims(self.n_components, sizes) if asked else ()
-        positive, weights, _, seed = check_training(self, y, sample_weight)
+        positive, weights, together, seed = check_training(self, y, sample_weight, groups)
         if not asked:
             used = slice(None) if weights is None else weights > 0
             dims = usual_dims(X[used], positive[used], sizes)
@@ -194,7 +205,7 @@ n_components_, partition_, density_, calibration_
             settings = sizes, dims, self.regularization_, weights, found.append
             return MultilinearFactor(rows, *settings)
 
-        fit_rows(self, factorise, rows_of(X, positive, weights, seed))
+        fit_rows(self, factorise, rows_of(X, positive, weights, seed, together=together))
         self.shape_, self.core_shape_ = sizes, dims
         self.factors_ = [mode.T.astype(X.dtype) for mode in found[0].modes]
         self.ratios_ = np.array(found[0].ratios)

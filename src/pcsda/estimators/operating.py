@@ -119,7 +119,7 @@ def choose_threshold(
     if X is None and (why := _unlike_folds(self, rows)):
         warn(f"{why} Give rows that were not used for fitting as X and y, or use PCSDA")
     self.threshold_ = threshold.choose_threshold(
-        *rows,
+        *rows[:3],
         max_false_alarms=max_false_alarms,
         max_misses=max_misses,
         prior=prior,

@@ -28,6 +28,7 @@ from ..unwrap import asked, unwrap
 from .changes import BankRows, Change, Settings
 from .doors import Door
 from .dual import in_features
+from .grid import fit_last
 from .parameters import is_contaminated
 from .ratios import scores_of, sets_of, too_large
 from .rows import TrainingRows
@@ -136,8 +137,9 @@ class SeparateLabels:
     def _own_refitted(self) -> Array:
         """Fit a bank without some rows of each label; return their scores for their own labels.
 
-        Without such scores, a bank could not warn that it names hardly any row. If the estimator is
-        a search, there are no such scores, because another search would take as long as the first.
+        With groups, all rows of the same groups are left out too. Without such scores, a bank could
+        not warn that it names hardly any row. If the estimator is a search, there are no such
+        scores, because another search would take as long as the first.
         """
         labels, searched = self.rows.labels, isinstance(self.settings.template, PCSDACV)
         counts = np.bincount(labels[labels >= 0])
@@ -146,10 +148,14 @@ class SeparateLabels:
         place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
         size = counts[labels[order]]
         chosen = (place < np.maximum(size // EVERY, 1)) & (size > 1)
-        if not chosen.any() or self.rows.together is not None or searched:
+        if not chosen.any() or searched:
             return np.zeros(0)
-        gone = np.sort(order[chosen])
+        gone, together = np.sort(order[chosen]), self.rows.together
+        if together is not None:
+            gone = np.flatnonzero(np.isin(together, together[gone]) & (labels >= 0))
         kept = np.setdiff1d(np.arange(len(labels)), gone)
+        if len(np.unique(labels[kept][labels[kept] >= 0])) < len(counts):
+            return np.zeros(0)  # the groups hold a whole label
         number = np.append(np.arange(len(counts)), BACKGROUND)
         try:
             scores = self._refitted(kept, gone, number)
@@ -291,7 +297,7 @@ class SeparateLabels:
             known["unchecked"] = rows.labels == BACKGROUND
         elif not self.settings.own_clusters and hasattr(model, "n_subclasses") and not searched:
             known["subclass_labels"] = rows.clusters
-        return model.fit(rows.X, rows.labels == label, **known)
+        return fit_last(model, rows.X, rows.labels == label, known)
 
     @property
     def _in_features(self) -> bool:

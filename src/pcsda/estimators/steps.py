@@ -153,6 +153,17 @@ def check_training(
     return positive, weights, together, draw_seed(model.random_state)
 
 
+def refuse_unchecked(model: Verifier, unchecked: ArrayLike | None) -> None:
+    """Reject unchecked negatives for a model that cannot look for positives among them."""
+    if unchecked is not None:
+        name = type(model).__name__
+        instead = "KernelPCSDA" if name == "KernelCSDA" else "PCSDA"
+        raise ValueError(
+            f"unchecked is given, but {name} trusts its negatives; leave it out, or use "
+            f"{instead}(contamination='auto'), which looks for positives among them"
+        )
+
+
 def auto_ridge(model: BaseEstimator, n_positive: float) -> float:
     """Return a model's relative ridge: the given number, or the value of "auto"."""
     if not isinstance(model.regularization, str):
@@ -238,8 +249,7 @@ def keep_decision(model: Verifier, fitted: Fitted) -> None:
     model.density_ = fitted.density
     model.calibration_ = fitted.calibration
     if fitted.held_out is not None:
-        scores, positive, weights = fitted.held_out
-        model.held_out_ = scores, positive, weights
+        model.held_out_ = fitted.held_out[:3]
     if subspace.single_negatives:
         _keep_reference(model, subspace)
 

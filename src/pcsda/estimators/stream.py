@@ -149,7 +149,12 @@ def forget_stream(model: Verifier) -> None:
 
 
 def check_batch(
-    model: Verifier, X: Any, y: ArrayLike, classes: Any, sample_weight: ArrayLike | None
+    model: Verifier,
+    X: Any,
+    y: ArrayLike,
+    classes: Any,
+    sample_weight: ArrayLike | None,
+    groups: ArrayLike | None,
 ) -> tuple[Floats, Mask, Array | None]:
     """Check a batch given to `partial_fit`; the first call also stores the classes.
 
@@ -161,6 +166,11 @@ def check_batch(
             "partial_fit cannot continue from fit, which keeps no statistics to merge a batch "
             "into; call partial_fit from the first batch on, on a fresh estimator "
             "such as sklearn.base.clone(model), or call fit on all rows together"
+        )
+    if groups is not None:
+        raise ValueError(
+            "partial_fit takes no groups, because it keeps, leaves out and drops rows one by one; "
+            "call fit(groups=) on all rows together"
         )
     check_verifier(model)
     refuse_contamination(model, "batches trust all labels", "call fit on all rows")

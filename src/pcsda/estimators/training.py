@@ -46,7 +46,7 @@ from .verifier import FeatureMap, Verifier
 if TYPE_CHECKING:
     from .linear import PCSDA
 
-# Number of rows of each class whose scores suffice for a slope and an offset.
+# Number of rows or groups of each class whose scores suffice for a slope and an offset.
 ENOUGH = 100
 
 # A function that makes a factor from rows, or from a kernel matrix, and their weights.
@@ -210,7 +210,7 @@ def held_out_scores(
         if count_folds(data.positive, data.together):
             say(model, "calibrating on folds")
         scores = fold_scores(learn, data.groups, data.seed, data.together, ENOUGH)
-        return Scored(scores, data.positive, data.weights)
+        return Scored(scores, data.positive, data.weights, data.together)
 
     return held_out
 
