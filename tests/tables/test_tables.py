@@ -379,6 +379,17 @@ def test_unreadable_tables_are_reported(tmp_path, name, content, message):
         tables.read(str(tmp_path / name))
 
 
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
+def test_a_table_without_rows_is_refused(tmp_path, name):
+    """Such a file may have no row groups or batches at all."""
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"x": [1.0], "kind": ["a"]})[:0]
+    write = frame.to_parquet if name.endswith("parquet") else frame.to_feather
+    write(tmp_path / name)
+    with pytest.raises(ValueError, match=f"{name} has no rows"):
+        tables.read(str(tmp_path / name))
+
+
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [

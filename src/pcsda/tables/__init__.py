@@ -147,7 +147,10 @@ def open_chunks(
 
 def read(path: str, wording: Wording | None = None) -> Table:
     """Read a whole table; ``-`` means CSV from standard input."""
-    table = joined(list(_parts(path, wording or Wording(), 0)))
+    parts = list(_parts(path, wording or Wording(), 0))
+    if not parts:  # a Parquet or Arrow file without rows may also lack row groups or batches
+        raise ValueError(f"{path} has no rows")
+    table = joined(parts)
     if len(table) == 0:
         raise ValueError(f"{table.source} has no rows, only columns: {listed(table.names)}")
     return replace(table, source="standard input" if path == STDIN else path)
