@@ -76,7 +76,7 @@ def test_texts_file_names_and_plain_rows_open(gallery, tmp_path):
     ("words", "message"),
     [
         (("--media", "{folder}"), "--media with a folder needs --id"),
-        (("--id", "words", "--media", "{folder}"), "ids must be distinct"),
+        (("--id", "words"), "ids must be distinct"),
         (
             ("--examples", "none.png", "--id", "file"),
             "--examples: the id 'none.png' is not in",
@@ -94,6 +94,19 @@ def test_galleries_that_cannot_be_opened_are_rejected(gallery, capsys, words, me
     words = [word.format(folder=gallery.parent / "pictures") for word in words]
     assert main(["search", str(gallery), *words, "--no-browser"]) == 1
     assert message in capsys.readouterr().err
+
+
+def test_a_mistyped_option_leaves_no_store_that_blocks_the_next_try(gallery, capsys):
+    store = gallery.parent / "rows.csv.labels.db"
+    assert main(["search", str(gallery), "--media", "wrods", "--no-browser"]) == 1
+    assert "has no column 'wrods', did you mean 'words'?" in capsys.readouterr().err
+    assert not store.exists()
+    assert main(["search", str(gallery), "--id", "file", "--examples", "no", "--no-browser"]) == 1
+    session, _ = opened(gallery, "--id", "name")
+    session.label(["n3"], True)
+    session.close()
+    assert main(["search", str(gallery), "--id", "file", "--no-browser"]) == 1
+    assert "another store, or --carry-over to keep the labels" in capsys.readouterr().err
 
 
 def test_a_folder_as_gallery_and_a_used_port_are_rejected(gallery, capsys):

@@ -375,7 +375,8 @@ def test_an_unknown_id_is_named_and_the_other_labels_are_kept():
     session = SearchSession(X)
     with pytest.raises(
         ValueError,
-        match="the id 'x' is not in the gallery, whose ids are the row numbers 0 to 899; the",
+        match="the id 'x' is not in the gallery, whose ids are the row numbers 0 to 899; 2 "
+        "other labels were stored",
     ):
         session.label([1, "x", 2], [True, True, False])
     assert session.labels() == {1: True, 2: False}
@@ -702,6 +703,16 @@ def test_another_gallery_is_refused_or_carried_over(tmp_path):
     assert smaller.suggest(3)
     back = SearchSession(X, store=path, carry_over=True)
     assert back.labels() == {3: True, 899: True}
+
+
+def test_a_store_without_labels_takes_any_gallery(tmp_path):
+    path = tmp_path / "labels.db"
+    SearchSession(X, store=path).close()
+    session = SearchSession(X[:800], store=path)
+    session.label([3], True)
+    session.close()
+    with pytest.raises(StoreError, match=r"another gallery \(shape \(800, 64\)"):
+        SearchSession(X, store=path)
 
 
 def test_an_audit_of_another_gallery_bounds_nothing(tmp_path):

@@ -55,6 +55,7 @@ def search(a: Namespace) -> None:
 def open_session(a: Namespace) -> tuple[SearchSession, Media]:
     """Open the session for a gallery, and determine how to show its rows."""
     from ..retrieval import SearchSession
+    from ..retrieval.store import StoreError
 
     if Path(a.gallery).is_dir() and not list(Path(a.gallery).glob("*.parquet")):
         raise Problem(
@@ -73,10 +74,14 @@ def open_session(a: Namespace) -> tuple[SearchSession, Media]:
         )
     store = a.store or f"{a.gallery}.labels.db"
     refuse_overwrite(store, a.gallery)
+    media = _media(a, table, ids, names)
     note(f"dividing {len(table)} rows of {rows.shape[1]} features into clusters")
-    session = SearchSession(rows, ids, store=store, carry_over=a.carry_over)
+    try:
+        session = SearchSession(rows, ids, store=store, carry_over=a.carry_over)
+    except StoreError as error:
+        raise Problem(str(error).replace("carry_over=True", "--carry-over")) from error
     _label(session, a.examples)
-    return session, _media(a, table, ids, names)
+    return session, media
 
 
 def _is_folder(media: str | None) -> bool:

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..core.linalg import Array, Ints
-from ..core.warning import number_of
 from .gallery import NOT_FINITE, Gallery
 from .store import VALUES, Entry, Store, StoreError
 
@@ -45,7 +44,7 @@ class LabelBook:
         """Reject a store that belongs to another gallery, unless `carry_over` is set."""
         mark, shape = self.gallery.fingerprint(), str(self.gallery.shape)
         before, was = self.store.fact("fingerprint"), self.store.fact("shape")
-        if before not in (None, mark) and not carry_over:
+        if before not in (None, mark) and not carry_over and self.store.entries():
             other = "the same shape, but other rows, ids or type of numbers"
             if was != shape:
                 other = f"shape {was}; this one has {shape}"
@@ -90,8 +89,8 @@ class LabelBook:
             scores = [score if np.isfinite(score) else None for score in found]
             self.store.add(rows, known, who or user_name(), model, scores)
         if lost:
-            others = f"; the other {number_of(len(known), 'label was', 'labels were')} stored"
-            raise ValueError(self._unknown(lost) + (others if known else ""))
+            others = f"{len(known)} other labels were" if len(known) > 1 else "the other label was"
+            raise ValueError(self._unknown(lost) + (f"; {others} stored" if known else ""))
 
     def _unknown(self, lost: list[Any]) -> str:
         """Return the message about ids that are not in the gallery."""
