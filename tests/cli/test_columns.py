@@ -110,4 +110,4 @@ def test_dates_stored_as_text_are_reported_as_dates(values, kind, capsys, monkey
     monkeypatch.setattr(problems, "said", set())  # a note is printed once
     table = of_frame(pd.DataFrame({"when": values, "size": [0.5, 1.5]}))
     assert columns.suitable(table, table.names, []) == ["size"]
-    assert f"columns are left out: when ({kind}); " in capsys.readouterr().err
+    assert f"columns are left out: when ({kind})\n" in capsys.readouterr().err

@@ -71,7 +71,7 @@ def test_columns_that_are_not_features_are_left_out_and_named(messy, command):
     message = (
         "columns are left out: part (text), id (all different whole numbers, like ids), day (dates)"
     )
-    assert f"{message}; to use them, name them in --features" in said
+    assert f"{message}; to use id, list all features in --features\n" in said
     assert pcsda.load("m.pcsda").feature_names_in_.tolist() == FEATURES
     # Columns left out at the fit are not reported again.
     assert "does not know" not in command("score", "m.pcsda", "t.csv", "--ignore", "kind").err
@@ -108,7 +108,7 @@ def test_text_with_a_few_wrong_numbers_is_an_error(messy, command):
 def test_missing_values_are_an_error_by_default(messy, command):
     said = command(*FIT, code=1).err
     assert "3 missing or infinite values, in columns hue (1), rim (2), first in row 3" in said
-    assert "--missing impute and --missing drop do" in said
+    assert "--missing drop leaves those rows out, and a model fitted with --missing imp" in said
 
 
 def test_dropping_incomplete_rows_keeps_the_other_row_numbers(messy, command):
@@ -316,7 +316,7 @@ def test_labels_that_differ_only_in_spelling_are_pointed_out(shop, command, labe
 def test_a_number_that_cannot_be_read_is_named_with_its_row(shop, command, wrong):
     shop.train.assign(hue=[*shop.train.hue[:30], wrong, *shop.train.hue[31:]]).to_csv("t.csv")
     said = command(*FIT, code=1).err
-    infinite = "hue (1), first in row 30; fill them in"  # what some versions of pandas read
+    infinite = "hue (1), first in row 30; --missing"  # what some versions of pandas read
     assert infinite in said or f"not numeric: hue ({wrong[:30]!r} in row 30); leave" in said
 
 

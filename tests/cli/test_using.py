@@ -162,6 +162,9 @@ def test_missing_and_unknown_columns_are_listed_together(command, shop):
     said = command(*SCORE, "lacks.csv", code=1).err
     assert "lacks.csv lacks 2 of the model's 5 columns: hue, rim; columns that the model" in said
     assert "does not know: colour, kind, part" in said
+    shop.test[["part", "kind"]].to_csv("other.csv", index=False)
+    said = command(*SCORE, "other.csv", code=1).err
+    assert "other.csv has none of the model's 5 columns: width, depth, hue, grain, rim" in said
 
 
 def test_unnamed_columns_are_taken_in_order(command, shop):
@@ -336,3 +339,22 @@ def test_a_model_in_the_folder_of_its_rows_may_be_replaced(command, shop):
     shop.test.to_csv("parts/a.csv", index=False)
     for _ in range(2):
         command("fit", "parts", *LABELLED, "--positive", "weld", "-o", "parts/m.pcsda")
+
+
+@pytest.mark.parametrize("option", ["--id", "--trial"])
+def test_a_feature_that_also_names_the_rows_is_refused_as_such(command, option):
+    """It was called not numeric, with the advice to read it with '--decimal .'."""
+    said = command(*SCORE, "{shop}/test.csv", option, "width", code=1).err
+    assert "column 'width' of" in said
+    assert "is a feature of the model, so it cannot also hold labels, ids or trials" in said
+    command(*SCORE, "{shop}/test.parquet", option, "width")
+
+
+def test_the_advice_on_gaps_works_in_scoring(command, shop):
+    frame = shop.test.copy()
+    frame.loc[3, "hue"] = np.nan
+    frame.to_csv("gaps.csv", index=False)
+    said = command(*SCORE, "gaps.csv", code=1).err
+    assert "--missing drop leaves those rows out" in said
+    assert "when fitting" not in said
+    assert len(command(*SCORE, "gaps.csv", "--missing", "drop").table()) == len(frame) - 1

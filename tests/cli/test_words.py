@@ -42,6 +42,19 @@ def test_every_command_has_help_with_examples(command, name):
     assert "--json" in words
 
 
+def test_help_states_the_defaults_of_the_command(command):
+    """Only `fit` chooses features and scaling; other commands do as the model file says."""
+    for name in ("score", "rank", "count", "identify", "evaluate", "update"):
+        words = " ".join(command(name, "--help").out.split())
+        assert "all numeric columns" not in words
+        assert "(default: none)" not in words
+        assert "(default: those of the model)" in words
+        assert "reading (by default, as the model file says)" in words
+    words = " ".join(command("fit", "--help").out.split())
+    assert "scale the columns (default: none)" in words
+    assert "all numeric columns that do not look like ids" in words
+
+
 def test_the_examples_in_the_help_parse(command):
     """Parse every example, up to a pipe or jq."""
     parser = build("0")

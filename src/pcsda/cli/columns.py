@@ -73,8 +73,9 @@ def suitable(
             "or leave the columns out with --ignore"
         )
     ids = [n for n, values in found.items() if n not in why and _is_like_ids(values)]
-    if 2 * len(ids) <= len(found) - len(why):  # many such columns are measurements
-        why |= dict.fromkeys(ids, "all different whole numbers, like ids")
+    if 2 * len(ids) > len(found) - len(why):  # many such columns are measurements
+        ids = []
+    why |= dict.fromkeys(ids, "all different whole numbers, like ids")
     if len(why) == len(found):
         raise Problem(
             f"{table.source} has no numeric columns: {_shown(why)}; name features with "
@@ -82,7 +83,8 @@ def suitable(
         )
     why = {name: why[name] for name in names if name in why}
     if why:
-        note(f"columns are left out: {_shown(why)}; to use them, name them in --features")
+        how = f"; to use {listed(ids)}, list all features in --features" if ids else ""
+        note(f"columns are left out: {_shown(why)}{how}")
     return [name for name in names if name not in why]
 
 
@@ -164,9 +166,9 @@ def matched(
     extra = [name for name in names if name not in taken]
     if missing:
         instead = f"; columns that the model does not know: {listed(extra)}" if extra else ""
+        some = f"lacks {len(missing)}" if len(missing) < len(wanted) else "has none"
         raise Problem(
-            f"{table.source} lacks {len(missing)} of the model's {count} columns: "
-            f"{listed(missing)}{instead}"
+            f"{table.source} {some} of the model's {count} columns: {listed(missing)}{instead}"
         )
     if extra:
         note(f"columns that the model does not know are left out: {listed(extra)}")
@@ -224,6 +226,6 @@ def _refuse_gaps(table: Table, names: Sequence[str], values: NDArray[Any], allow
     first = table.numbers[np.flatnonzero(gaps.any(axis=1))[0]]
     raise Problem(
         f"{table.source} has {count}, in columns {listed(places)}, first in row "
-        f"{first}; fill them in or leave those rows out, as --missing impute and --missing drop do "
-        "when fitting"
+        f"{first}; --missing drop leaves those rows out, and a model fitted with --missing impute "
+        "fills the values in"
     )

@@ -86,26 +86,31 @@ port_number = checked(int, lambda value: 0 <= value < 2**16, "a whole number fro
 seed = checked(int, lambda value: 0 <= value < 2**32, "a whole number from 0 to 4294967295")
 
 
-def columns(parser: ArgumentParser, spooled: str = "") -> None:
+def columns(parser: ArgumentParser, spooled: str = "", fits: bool = False) -> None:
     """Add options for choosing feature columns and for reading the table.
 
-    `spooled` is a sentence on blocks that ends the help.
+    `spooled` is a sentence on blocks that ends the help. `fits` says that the command fits a model;
+    other commands read the table as the model file says.
     """
     add = parser.add_argument_group("columns").add_argument
-    features = (
-        "feature columns, as names or patterns such as 'f*' (default: all numeric columns that do "
-        "not look like ids)"
-    )
+    default = "all numeric columns that do not look like ids" if fits else "those of the model"
+    features = f"feature columns, as names or patterns such as 'f*' (default: {default})"
     ignored = "columns to leave out, as names or patterns"
     for option, help in (("--features", features), ("--ignore", ignored)):
         add(option, type=names, action="extend", default=[], metavar="A,B", help=help)
-    add = parser.add_argument_group("reading (stored in the model file)").add_argument
-    gaps = "if numbers are missing or infinite: fail (default), drop their rows, or impute medians"
-    scale = "scale the columns (default: none)"
+    group = "stored in the model file" if fits else "by default, as the model file says"
+    add = parser.add_argument_group(f"reading ({group})").add_argument
+    gaps, scale, encoding, decimal = (
+        f" (default: {value})" if fits else "" for value in ("fail", "none", "utf-8", ".")
+    )
+    gaps = f"if numbers are missing or infinite: fail, drop their rows, or impute medians{gaps}"
+    scale = f"scale the columns{scale}" if fits else "must be as in the fit"
+    encoding = f"text encoding, such as cp1252{encoding}"
+    decimal = f"decimal separator in text files{decimal}"
     add("--missing", choices=("fail", "drop", "impute"), help=gaps)
     add("--scale", choices=("standard", "robust", "none"), help=scale)
-    add("--encoding", metavar="NAME", help="text encoding, such as cp1252 (default: utf-8)")
-    add("--decimal", choices=(".", ","), help="decimal separator in text files")
+    add("--encoding", metavar="NAME", help=encoding)
+    add("--decimal", choices=(".", ","), help=decimal)
     parser.add_argument(
         "--block-rows",
         type=count,

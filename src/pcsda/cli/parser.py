@@ -110,7 +110,7 @@ def _fit(parser: ArgumentParser) -> None:
     add("--positive", required=True, metavar="LABEL", help=positive)
     add("-o", "--output", required=True, metavar="FILE", help="model file to write")
     spooled = ". Fitting in blocks writes the table to a temporary file next to the output"
-    columns(parser, spooled)
+    columns(parser, spooled, fits=True)
     add = parser.add_argument_group("further columns").add_argument
     subclass = "column of subclasses of the rest, instead of k-means; may be the label column"
     add("--weight", metavar="COLUMN", help="column of row weights")

@@ -195,11 +195,22 @@ def new_rows(
                 names = suitable(table, names, a.features, prepared.decimal)
         needed = names if expected is None else bases(list(expected), table.names)
         known = [n for n in needed if n in present]
+        _refuse_text(table, [name for name in used if name in known])
         table = without_gaps(table, known, prepared)
         X = matched(table, names, expected, scorer.n_features, prepared.missing == "impute")
         say_gaps(X, prepared)
         if len(table):
             yield table, X
+
+
+def _refuse_text(table: tables.Table, names: Sequence[str | None]) -> None:
+    """Reject features with another use, such as ids, if they were therefore read as text."""
+    for name in names:
+        if name is not None and table.column(name).dtype.kind not in "buif":
+            raise Problem(
+                f"column {name!r} of {table.source} is a feature of the model, so it cannot also "
+                "hold labels, ids or trials; name another column, or give it a copy of this one"
+            )
 
 
 def given_costs(a: Namespace) -> dict[str, float]:
