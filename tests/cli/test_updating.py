@@ -115,7 +115,11 @@ def test_a_bank_is_updated_in_place(command, people):
     assert "i" in pcsda.load("bank.pcsda").classes_
     # The same rows again are refused, and the file does not change.
     said = command(*UPDATE, code=1).err
-    assert "already" in said
+    assert "row 0 of more.csv is already in the bank, as a row of label 'a'" in said
+    # A row has the number of its line in the file, not among the rows of its label.
+    kept = pd.concat([make_people(list("b"), 4, 7), pd.read_csv("more.csv")[:20]])
+    kept.to_csv("more.csv", index=False)
+    assert "row 4 of more.csv is already in the bank" in command(*UPDATE, code=1).err
 
 
 def test_update_continues_a_stream(command, shop):

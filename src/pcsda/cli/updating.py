@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from argparse import Namespace
 from dataclasses import asdict, replace
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import tables
+from ..core.linalg import Ints
 from ..core.warning import number_of
 from ..persistence import save
 from ..report.views import join_rows, take_rows
@@ -36,10 +38,14 @@ def update(a: Namespace) -> None:
             "(pcsda fit --positive all) and models made by partial_fit can be updated"
         )
     prepared = of_model(a)
-    X, y = _labelled(scorer, a)
+    X, y, numbers = _labelled(scorer, a)
     hashes = row_hashes(X)
     before = scorer.threshold
-    (_add_to_bank if scorer.is_bank else _add_batch)(scorer, unwrap(scorer.model).rows(X), y)
+    rows = unwrap(scorer.model).rows(X)
+    if scorer.is_bank:
+        _add_to_bank(scorer, rows, y, numbers, a.data)
+    else:
+        _add_batch(scorer, rows, y)
     if before is not None and scorer.threshold is None:
         note(f"the threshold ({before.rule}) was chosen before this update and has been dropped")
     known = np.array([int(value, 16) for value in prepared.rows], dtype=np.uint64)
@@ -55,25 +61,40 @@ def update(a: Namespace) -> None:
     print(visible(f"Added: {tables.listed(rows)}."))
 
 
-def _labelled(scorer: Scorer, a: Namespace) -> tuple[Any, NDArray[np.str_]]:
-    """Return the features of all rows, in the model's order, and the rows' labels as text."""
-    parts, labels = [], []
+def _labelled(scorer: Scorer, a: Namespace) -> tuple[Any, NDArray[np.str_], Ints]:
+    """Return the features of all rows, in the model's order, their labels as text, and numbers."""
+    parts, labels, numbers = [], [], []
     for table, X in new_rows(scorer, a, [a.label]):
         parts.append(X)
         labels.append(tables.labels(table, a.label))
-    return join_rows(parts), np.concatenate(labels)
+        numbers.append(table.numbers)
+    return join_rows(parts), np.concatenate(labels), np.concatenate(numbers)
 
 
-def _add_to_bank(scorer: Scorer, X: MatrixLike, y: NDArray[np.str_]) -> None:
-    """Add rows to a bank's labels, enroll new labels, and refresh the bank."""
+def _add_to_bank(
+    scorer: Scorer, X: MatrixLike, y: NDArray[np.str_], numbers: Ints, source: str
+) -> None:
+    """Add rows to a bank's labels, enroll new labels, and refresh the bank.
+
+    `numbers` are the row numbers in the table `source`, for messages.
+    """
     bank = scorer.final
     written = {tables.as_text(label): label for label in scorer.labels}
     for name in np.unique(y).tolist():
-        rows = take_rows(X, np.flatnonzero(y == name))
-        if name in written:
-            bank.update(rows, written[name])
-        else:
-            bank.enroll(rows, _like(name, scorer.labels[0]))
+        chosen = np.flatnonzero(y == name)
+        rows = take_rows(X, chosen)
+        try:
+            if name in written:
+                bank.update(rows, written[name])
+            else:
+                bank.enroll(rows, _like(name, scorer.labels[0]))
+        except ValueError as error:
+            # The bank counts from the first of the rows it was given, which have one label.
+            found = re.match(r"row (\d+) of X (.*)", str(error), re.DOTALL)
+            if found is None:
+                raise
+            number = numbers[chosen[int(found[1])]]
+            raise Problem(f"row {number} of {source} {found[2]}") from error
     bank.refresh()
 
 
