@@ -461,6 +461,18 @@ def test_listed_rows_have_their_reasons(blobs):
         )
 
 
+def test_long_reasons_lose_whole_parts(blobs, monkeypatch):
+    """The text was cut within a word or a number: "typicality 0..... Nearest in this test"."""
+    model, (_, _, X_test, y_test) = one(blobs), blobs
+    whole = evaluate(model, X_test, y_test, n_resamples=10).reasons[0].partition(". Nearest")[0]
+    monkeypatch.setattr("pcsda.report.reasons.LONGEST", len(whole) - 3)
+    found = evaluate(model, X_test, y_test, n_resamples=10).reasons[0]
+    assert found.startswith(f"{whole.rpartition('; ')[0]}. Nearest in this test: ")
+    monkeypatch.setattr("pcsda.report.reasons.LONGEST", 9)
+    found = evaluate(model, X_test, y_test, n_resamples=10).reasons[0]
+    assert found.startswith(f"{whole[:8]}… Nearest in this test: ")
+
+
 @pytest.mark.more
 def test_reasons_name_columns_behind_a_scaler_and_banks_and_trials_have_none(blobs):
     X, y, X_test, y_test = blobs

@@ -19,7 +19,7 @@ from .views import View, take_rows
 
 # How many of the worst positives, and of the worst negatives, are explained.
 EXPLAINED = 30
-# Explanations are cut to this many characters.
+# An explanation has at most this many characters; later parts are left out.
 LONGEST = 400
 
 
@@ -51,9 +51,16 @@ def reasons(
     near = _near(scorer.coordinates(X), rows, np.searchsorted(wanted, around), positive[wanted])
     for number, sentence, pair in zip(chosen.tolist(), said, near, strict=True):
         names = [f"{ids[wanted[i]]} ({labels[wanted[i]]})" for i in pair]
-        text = sentence if len(sentence) <= LONGEST else f"{sentence[: LONGEST - 1]}…"
-        found[number] = f"{text}. Nearest in this test: {' and '.join(names)}."
+        found[number] = f"{_shortened(sentence)} Nearest in this test: {' and '.join(names)}."
     return found
+
+
+def _shortened(sentence: str) -> str:
+    """End an explanation; of one that is too long, leave out the last parts, after semicolons."""
+    if len(sentence) <= LONGEST:
+        return f"{sentence}."
+    whole = sentence[:LONGEST].rpartition("; ")[0]
+    return f"{whole}." if whole else f"{sentence[: LONGEST - 1]}…"
 
 
 def _explained(scorer: Scorer, X: MatrixLike) -> Any:
