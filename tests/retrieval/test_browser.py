@@ -185,6 +185,10 @@ def test_arrows_skip_and_undo(visit, served):
     until(page, "document.getElementById('message').textContent === 'Undone.'")
     assert places[2] not in served.session.labels()
     assert page.evaluate("at") == 2
+    page.keyboard.press("y")  # now the message would be out of date
+    assert page.inner_text("#message") == "Is the marked row what you are looking for?"
+    page.keyboard.press("u")
+    until(page, "message.textContent === 'Undone.'")
     page.keyboard.press("ArrowDown")
     assert page.evaluate("at") == 2 + page.evaluate("perRow()")
     page.keyboard.press("ArrowUp")

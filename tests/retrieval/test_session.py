@@ -216,7 +216,8 @@ def test_when_every_row_has_an_answer_nothing_remains():
     assert (left.count, left.count_low, left.count_high, left.n_rows) == (0, 0, 0, 0)
     assert session.recall() == 1
     assert session.stop(recall=1.0)
-    assert "at most 0 left by count, as every row has an answer" in str(session.stop())
+    assert str(session.stop()) == "Stop: 5 found, and every row has an answer."
+    assert "(90 % interval 0 to 0), based on an answer to every row" in str(left)
 
 
 def test_one_row_with_two_answers_in_one_call_keeps_both():
@@ -290,7 +291,7 @@ def test_bounds_say_how_many_rows_they_do_not_cover(gaps, basis):
     unseen = "Rows with missing or infinite values can never be shown and are not counted: "
     assert gaps.remaining().note.endswith(f"{unseen}3 of 900.")
     assert str(gaps.stop()).endswith(f"{unseen}3 of 900.")
-    assert ("as every finite row has an answer" in str(gaps.stop())) == (basis == "every")
+    assert ("and every finite row has an answer" in str(gaps.stop())) == (basis == "every")
     gaps.label([10, 20], False)  # known from elsewhere
     assert str(gaps.stop()).endswith(f"{unseen}1 of 900.")
     gaps.label(23, False)
@@ -621,7 +622,7 @@ def test_the_threshold_of_the_model_holds_for_random_rows(searched):
     assert searched.model_.threshold_ == threshold
     unseen = np.setdiff1d(np.flatnonzero(y != 3), list(searched.labels()))
     assert searched.model_.accepts(X[unseen]).mean() < 0.1
-    assert "on the whole gallery with about 2 members left by the model" in threshold.rule
+    assert "on the whole gallery with about 2 members left according to the model" in threshold.rule
 
 
 @pytest.mark.more  # six searches

@@ -92,9 +92,14 @@ class Remaining:
     def __str__(self) -> str:
         text = (
             f"{self.count:.4g} of {self.n_rows} rows (90 % interval {self.count_low} to "
-            f"{self.count_high}), based on {RESTS_ON[self.basis]}"
+            f"{self.count_high}), based on {rests_on(self)}"
         )
         return f"{text}. {self.note}" if self.note else text
+
+
+def rests_on(left: Remaining) -> str:
+    """Say in words what an interval is based on."""
+    return RESTS_ON[left.basis] if left.n_rows else "an answer to every row"
 
 
 def count_by_model(

@@ -13,7 +13,7 @@ from scipy.special import expit
 from ..core.calibration import Scored
 from ..core.linalg import Array
 from ..core.threshold import Interval, Threshold, choose_threshold, error_rates
-from .estimates import CLOUDS, RESTS_ON, Remaining, binned, fit_shape
+from .estimates import CLOUDS, Remaining, binned, fit_shape, rests_on
 
 # At most this share of the unanswered rows counts as members of the class, unless an audit counted
 # them. Then at least FEWEST rows count as negatives.
@@ -56,7 +56,7 @@ def choose_on_gallery(
     )
     source = f"the whole gallery with about {left.count:.0f} members left"
     if left.n_rows:
-        source += f" by {RESTS_ON[left.basis]}"
+        source += f" according to {rests_on(left)}"
     found = choose_threshold(*middle[:3], **criterion, source=source)
     rates = [error_rates(found.value, *rows[:3]) for rows in (low, middle, high)]
     _, alarms, missed, misses = zip(*rates, strict=True)

@@ -13,6 +13,7 @@ let asked = 0;
 let answered = 0;
 let sending = Promise.resolve();
 let unsent = 0;
+let question = "";
 
 function say(text, wrong = false) {
   message.textContent = text;
@@ -158,7 +159,8 @@ async function next() {
     select(0, false);
     const sound = cards.some((card) => card.kind === "audio") ? " p plays it." : "";
     const audit = byId("how").value === "random" ? ` Answer all ${cards.length}: an audit counts once it is complete.` : "";
-    say(cards.length ? `Is the marked row what you are looking for?${sound}${audit}` : "No row is left to show.");
+    question = cards.length ? `Is the marked row what you are looking for?${sound}${audit}` : "No row is left to show.";
+    say(question);
     if (cards.length) grid.focus({ preventScroll: true });
     message.scrollIntoView({ block: "nearest" }); // a new screen begins at its top
   } catch (error) {
@@ -183,6 +185,8 @@ function answer(value, places = [at]) {
   if (busy || !given.length) return;
   const before = given.map((card) => card.value);
   given.forEach((card) => mark(card, value));
+  // What undo said is out of date, but an error stays.
+  if (message.textContent !== question && !message.classList.contains("wrong")) say(question);
   const body = { place: given.map((card) => card.place), value, who };
   // Answers are sent one after the other, so that undo removes the last one.
   unsent += 1;

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from scipy.stats import hypergeom
 
 from .book import LabelBook
-from .estimates import LEVEL, RESTS_ON, Remaining
+from .estimates import LEVEL, RESTS_ON, Remaining, rests_on
 
 
 @dataclass(frozen=True)
@@ -102,13 +102,13 @@ def decide(
     free, skipped = len(book.free()), len(book.rows(None))
     low = found / (found + left.count_high)
     uncovered = book.uncovered()
-    every = f"count, as every {'finite ' if uncovered else ''}row has an answer"
-    which = RESTS_ON[left.basis] if left.n_rows else every
     stop = low >= recall or not free
     reason = (
-        f"{'Stop' if stop else 'Go on'}: {found} found, at most {left.count_high} "
-        f"left by {which}, so at least {100 * low:.3g} % are found (the goal is "
+        f"{'Stop' if stop else 'Go on'}: {found} found, at most {left.count_high} left according "
+        f"to {rests_on(left)}, so at least {100 * low:.3g} % are found (the goal is "
         f"{100 * recall:.4g} %)"
+        if left.n_rows
+        else f"Stop: {found} found, and every {'finite ' if uncovered else ''}row has an answer"
     )
     enough = 0
     if left.n_rows and left.basis == "model":
@@ -124,7 +124,7 @@ def decide(
         enough = audit_offer(found, left.n_rows, recall)[1]
         reason += (
             f". {enough} further random rows without a find would reach the goal. At most "
-            f"{by_model().count_high} left by {RESTS_ON['model']}"
+            f"{by_model().count_high} left according to {RESTS_ON['model']}"
         )
     if skipped and low < recall:
         shown = "" if free else "No other row is left to show: "

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..report.page import fill
 from ..tables.table import harmless
-from .estimates import RESTS_ON
+from .estimates import rests_on
 from .media import Media, MediaError
 from .operating import hardly_known
 from .session import SearchSession
@@ -53,7 +53,7 @@ def state_of(session: SearchSession, max_false_alarms: float = 0.01) -> dict[str
             "count": left.count,
             "low": left.count_low,
             "high": left.count_high,
-            "basis": RESTS_ON[left.basis],
+            "basis": rests_on(left),
         }
         state["threshold"] = _threshold(session, max_false_alarms)
     except ValueError as error:
