@@ -109,7 +109,7 @@ def find(data: Digits, digit: int, story: Story) -> SearchSession:
     )
     story.say(f"{shown - EXAMPLES} pictures were shown, {SCREEN} at a time, until pcsda said stop.")
     story.say(
-        f"It estimates that {left.count:.0f} remain (90 % interval {left.count_low} to "
+        f"It estimates that {left.count:.0f} remain (90% interval {left.count_low} to "
         f"{left.count_high}). In truth, {all_ - found[-1]} remain."
     )
     rows = [("pcsda", f"{found[-1]} of {all_}", f"{left.count:.0f}")]

@@ -52,7 +52,7 @@ accepted = best >= steps[:, None]
 figure, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
 ax.plot(steps, (accepted & right)[:, known].mean(axis=1), label="known, named correctly")
 ax.plot(steps, accepted[:, strangers].mean(axis=1), label="strangers accepted")
-ax.axvline(threshold, color="#777777", linestyle="--", label="chosen for 10 % of strangers")
+ax.axvline(threshold, color="#777777", linestyle="--", label="chosen for 10% of strangers")
 ax.set(xlabel="threshold on the log-likelihood ratio", ylabel="share of test images", ylim=(0, 1))
 ax.legend()
 plt.show()

@@ -39,7 +39,7 @@ expected = np.array(found) + [one.count for one in left]
 low = np.array(found) + [one.count_low for one in left]
 high = np.array(found) + [one.count_high for one in left]
 ax.plot(shown, expected, label="found and expected to remain")
-ax.fill_between(shown, low, high, alpha=0.2, label="its 90 % interval")
+ax.fill_between(shown, low, high, alpha=0.2, label="its 90% interval")
 ax.axhline(wanted.sum(), color="black", linewidth=0.8, label="in truth")
 ax.set(xlabel="pictures shown", ylabel="sevens", ylim=(0, 1.6 * wanted.sum()))
 ax.legend()

@@ -27,7 +27,7 @@ def exposed(X, seed=0):
 
 
 def named_correctly(template, X, y, known, train):
-    """Return the share of known test rows that get their name where 1 % of strangers do too."""
+    """Return the share of known test rows that get their name where 1% of strangers do too."""
     bank = VerifierBank(template).fit(X[known & train], y[known & train])
     scores = bank.log_likelihood_ratio(X[~train])
     bar = np.quantile(scores[~known[~train]].max(axis=1), 0.99)

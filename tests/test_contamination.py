@@ -555,7 +555,7 @@ def test_a_share_without_an_upper_limit_is_warned_about(kind):
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((400, 10)), rng.random(400) < 0.3
     says = (
-        r"estimates that 0.\d\d of the \d+ unchecked negatives are positives, with a 90 % interval "
+        r"estimates that 0.\d\d of the \d+ unchecked negatives are positives, with a 90% interval "
         r"of 0.\d\d to 0.50, which reaches the bound of 0.5: .* mark only the others in unchecked="
     )
     with pytest.warns(UserWarning, match=says) as caught:

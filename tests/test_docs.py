@@ -132,7 +132,7 @@ def test_python_on_the_page_runs(path, tmp_path, monkeypatch, no_pictures_left):
 
 def test_the_readme_shows_what_its_code_prints(tmp_path, monkeypatch, capsys, no_pictures_left):
     monkeypatch.chdir(tmp_path)
-    """Words as printed; numbers within 2 %, because libraries of linear algebra differ."""
+    """Words as printed; numbers within 2%, because libraries of linear algebra differ."""
     readme, names = (ROOT / "README.md").read_text(encoding="utf-8"), {"__name__": "__main__"}
     codes, outputs = blocks(readme, "python"), blocks(readme, "text")
     assert len(codes) == len(outputs) == 3

@@ -438,7 +438,7 @@ def test_labels_may_have_one_row(template, width, tmp_path):
 def test_modelling_strangers_beats_modelling_the_other_labels(
     n_people, n_known, n_rows, within, gain
 ):
-    """It names more known rows at 1 % strangers than a bank of clusters, also from one row each."""
+    """It names more known rows at 1% strangers than a bank of clusters, also from one row each."""
     X, y = people(n_people, 8, width=30, within=within)
     known, train = y < n_known, np.arange(len(y)) % 8 < n_rows
     clusters = PCSDA(n_subclasses=10, random_state=0)

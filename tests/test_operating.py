@@ -211,7 +211,7 @@ def test_models_without_left_out_scores_take_given_rows(kind):
     with pytest.raises(ValueError, match=NO_SCORES):
         verifier.choose_threshold(max_false_alarms=0.05)
     found = verifier.choose_threshold(max_misses=0.1, X=NEW[:1000], y=NEW_Y[:1000])
-    assert found.rule == "at most 10 % misses, on the rows given"
+    assert found.rule == "at most 10% misses, on the rows given"
     assert verifier.accepts(NEW[1000:][NEW_Y[1000:] == 1]).mean() == pytest.approx(0.9, abs=0.06)
     assert isinstance(verifier.count(NEW), PriorEstimate)
 
@@ -440,7 +440,7 @@ def test_the_count_includes_the_uncertainty_of_the_calibration(model):
 @pytest.mark.more  # many fits; `metrics/test_counting.py` has the same for exact ratios
 @pytest.mark.parametrize(("n_positives", "share", "separation"), [(10, 0.1, 5.0), (20, 0.03, 6.0)])
 def test_intervals_of_the_count_cover_planted_numbers(n_positives, share, separation):
-    # A 90 % interval; 10 to 20 positives and 200 negatives are what the model knows.
+    # A 90% interval; 10 to 20 positives and 200 negatives are what the model knows.
     covered, factors = [], []
     for seed in range(25):
         there = np.random.default_rng(seed).binomial(400, share)

@@ -304,7 +304,7 @@ def noisy(n_rows, n_columns, share=0.3, seed=0):
 
 
 def test_columns_chosen_by_the_labels_keep_the_promised_rate():
-    """Of 2000 columns of noise, 20 were chosen by the labels: 5 % promised, 10 to 20 % let in."""
+    """Of 2000 columns of noise, 20 were chosen by the labels: 5% promised, 10 to 20% let in."""
     rates = []
     for seed in range(4):
         rows, y = noisy(1200, 2000, seed=seed)

@@ -350,7 +350,7 @@ def test_given_strangers_set_the_threshold():
     threshold = bank.choose_threshold(0.3, strangers)  # where strangers are counted
     best = bank.log_likelihood_ratio(strangers).max(axis=1)
     assert np.mean(best >= threshold.value) == pytest.approx(0.3, abs=0.01)
-    assert threshold.rule == "at most 30 % of strangers accepted, on the 150 given"
+    assert threshold.rule == "at most 30% of strangers accepted, on the 150 given"
     bank.enroll(X[y == 50], 50)  # this threshold is kept
     assert bank.threshold_ == threshold
 
@@ -534,7 +534,7 @@ def test_labels_calibrated_separately_have_a_threshold_too(name):
         known, train = y < 8, np.arange(len(y)) % 2 == 0
         bank = VerifierBank(**SEPARATE[name]).fit(X[known & train], y[known & train])
         rule, n_positives = bank.threshold_.rule, bank.threshold_.n_positives
-        assert rule.startswith("at most 1 % of strangers accepted, on 8 identities")
+        assert rule.startswith("at most 1% of strangers accepted, on 8 identities")
         # Models without left-out scores leave out one of six rows per label.
         assert n_positives == (8 if isinstance(bank.estimator, CSDA) else 48)
         threshold = bank.choose_threshold(0.2).value
@@ -637,7 +637,7 @@ def test_a_bank_that_names_hardly_anybody_says_so():
     X, y = rng.standard_normal((30, 5)), np.repeat([0, 1, 2], 10)
     bank = VerifierBank(PCSDA(random_state=0)).fit(X, y)
     assert bank.threshold_.misses > 0.9
-    message = r"labels reject \d+% of their own left-out rows.*1 % of strangers.*a higher rate"
+    message = r"labels reject \d+% of their own left-out rows.*1% of strangers.*a higher rate"
     with pytest.warns(UserWarning, match=message):
         assert np.mean(bank.identify(X, unknown=-1) == -1) > 0.9
     bank.choose_threshold(0.9)

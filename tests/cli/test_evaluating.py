@@ -66,7 +66,7 @@ def test_a_false_alarm_rate_sets_the_threshold(command, shop):
     found = command(*WELD, "--max-false-alarms", "0.05", "--json").json()
     assert found["threshold"] == pytest.approx(expected)
     said = command("score", "{shop}/weld.pcsda", "{shop}/test.csv", "--max-false-alarms", "0.05")
-    rule = "(at most 5 % false alarms, on left-out rows)"
+    rule = "(at most 5% false alarms, on left-out rows)"
     assert f"a log-likelihood ratio of at least {expected:.4g} are accepted {rule}" in said.err
     table = said.table()
     np.testing.assert_array_equal(table.accepted, table.llr >= expected)

@@ -129,7 +129,7 @@ def test_update_continues_a_stream(command, shop):
     pcsda.save(model, "m.pcsda")
     shop.train[120:].to_csv("more.csv", index=False)
     said = command("update", "m.pcsda", "more.csv", "--label", "kind", "--ignore", "part")
-    rule = "at most 10 % false alarms, on left-out rows"
+    rule = "at most 10% false alarms, on left-out rows"
     assert f"the threshold ({rule}) was chosen before this update and has been dropped" in said.err
     model.partial_fit(X[120:], kinds[120:])
     found = pcsda.load("m.pcsda")

@@ -265,7 +265,7 @@ def with_threshold(shop, tmp_path_factory):
 def test_the_models_threshold_decides(command, shop, with_threshold):
     model, path = with_threshold
     said = command("score", path, "{shop}/test.csv")
-    assert "(at most 2 % false alarms, on left-out rows)" in said.err
+    assert "(at most 2% false alarms, on left-out rows)" in said.err
     np.testing.assert_array_equal(said.table().accepted, model.accepts(shop.test[FEATURES]))
     assert command("score", path, "{shop}/test.csv", "--json").json()["threshold"] == (
         model.threshold_.value
@@ -286,7 +286,7 @@ def test_inspect_shows_the_threshold(command, with_threshold):
     facts = command("inspect", path, "--json").json()["threshold"]
     assert facts["value"] == model.threshold_.value
     assert facts["n_negatives"] == model.threshold_.n_negatives
-    assert "at most 2 % false alarms" in command("inspect", path).out
+    assert "at most 2% false alarms" in command("inspect", path).out
     assert "threshold" not in command("inspect", "{shop}/weld.pcsda", "--json").json()
 
 
@@ -299,7 +299,7 @@ def test_the_count_equals_the_librarys(command, shop, rows):
     assert found["label"] == "weld"
     assert found["count"] == pytest.approx(expected.count)
     assert [found["count_low"], found["count_high"]] == [expected.count_low, expected.count_high]
-    assert command(*words).out.startswith(f"weld: {expected.count:.4g} of 90 rows (90 % interval ")
+    assert command(*words).out.startswith(f"weld: {expected.count:.4g} of 90 rows (90% interval ")
 
 
 def test_a_bank_counts_one_label(command, shop):

@@ -190,10 +190,10 @@ def test_a_threshold_describes_its_evidence():
     scores, positive = gaussian_trials(400, 20, 0)
     found = choose_threshold(scores, positive, max_false_alarms=0.01, source="left-out rows")
     assert (found.n_negatives, found.n_positives) == (400, 20)
-    assert found.rule == "at most 1 % false alarms, on left-out rows"
+    assert found.rule == "at most 1% false alarms, on left-out rows"
     assert found.false_alarms == pytest.approx(0.01)
     assert found.false_alarms_interval[0] < 0.01 < found.false_alarms_interval[1]
-    for part in ("at most 1 % false alarms", "1 % (", "(400 negatives)", "(20 positives)"):
+    for part in ("at most 1% false alarms", "1% (", "(400 negatives)", "(20 positives)"):
         assert part in repr(found)
     with pytest.raises(AttributeError):
         found.value = 0.0
@@ -271,7 +271,7 @@ def test_nonsensical_criteria_are_refused(given, message):
 def test_all_or_nothing_is_written_without_an_exponent():
     found = choose_threshold(np.arange(40.0), np.arange(40) < 20, max_false_alarms=0.3)
     assert "e+02" not in str(found)
-    assert "100 % (" in str(found)
+    assert "100% (" in str(found)
 
 
 def test_one_row_is_singular():

@@ -160,7 +160,7 @@ def test_the_interval_has_its_stated_coverage():
 
 def test_an_interval_reads_well():
     found = bootstrap_interval(precision_at_k, [0, 1] * 10, np.arange(20), n_resamples=3)
-    assert str(found).startswith("0.5 (95 % interval ")
+    assert str(found).startswith("0.5 (95% interval ")
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def test_a_pool_may_have_a_single_row():
 
 def test_the_estimate_reads_well():
     found = PriorEstimate(0.05, 0.03, 0.08, 50.0, 44, 57, 1000)
-    assert str(found) == "50 of 1000 rows (90 % interval 44 to 57), a share of 0.05 (0.03 to 0.08)"
+    assert str(found) == "50 of 1000 rows (90% interval 44 to 57), a share of 0.05 (0.03 to 0.08)"
 
 
 @pytest.mark.parametrize(

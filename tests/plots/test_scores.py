@@ -237,7 +237,7 @@ def test_intervals_are_jeffreys():
     y = np.repeat([1, 0], [30, 70])
     display = ReliabilityDisplay.from_predictions(y, np.zeros(100), ax=Figure().subplots())
     assert_allclose(display.observed, [0.3])
-    # The middle 95 % of Beta(30.5, 70.5).
+    # The middle 95% of Beta(30.5, 70.5).
     assert_allclose(display.intervals.ravel(), [0.2170, 0.3944], atol=1e-3)
 
 
@@ -262,7 +262,7 @@ def test_the_bayes_error_equals_the_metrics(ax):
             strict=True,
         )
     )
-    assert_allclose(ticks["1 %"], np.log(0.01 / 0.99))
+    assert_allclose(ticks["1%"], np.log(0.01 / 0.99))
     short = BayesErrorDisplay.from_predictions(
         y, llr, prior_log_odds=[-1, 1], ax=Figure().subplots()
     )

@@ -349,7 +349,7 @@ def test_bad_input_is_refused(blobs):
 
 
 @pytest.mark.parametrize(
-    ("share", "text"), [(0, "0 %"), (1, "100 %"), (0.1234, "12.3 %"), (0.00123, "0.12 %")]
+    ("share", "text"), [(0, "0%"), (1, "100%"), (0.1234, "12.3%"), (0.00123, "0.12%")]
 )
 def test_shares_are_written_in_percent(share, text):
     assert percent(share) == text
@@ -415,10 +415,10 @@ def test_evaluations_and_figures_are_short_to_read(blobs):
     assert "<caption>Evaluation of birch on 150 rows</caption>" in html
     assert html.count("<tr>") == 1 + len(found.figures)
     threshold = model.choose_threshold(max_false_alarms=0.1)
-    assert "(at most 10 % false alarms, on left-out rows)</caption>" in threshold._repr_html_()
+    assert "(at most 10% false alarms, on left-out rows)</caption>" in threshold._repr_html_()
     interval = metrics.Interval(0.05, 0.03, 0.08, level=0.95, resamples=np.zeros(999))
-    assert repr(interval) == "<Interval: 0.05 (95 % interval 0.03 to 0.08)>"
-    assert interval._repr_html_() == "<b>0.05</b> (95 % interval 0.03 to 0.08)"
+    assert repr(interval) == "<Interval: 0.05 (95% interval 0.03 to 0.08)>"
+    assert interval._repr_html_() == "<b>0.05</b> (95% interval 0.03 to 0.08)"
 
 
 def test_a_threshold_is_called_stricter_only_where_it_is(blobs):

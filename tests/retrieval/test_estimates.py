@@ -401,7 +401,7 @@ def two_clouds(seed):
 
 
 def test_a_bound_from_the_model_says_what_it_rests_on():
-    """With half of the class in an unseen cloud it claimed 98.8 %, and said no more."""
+    """With half of the class in an unseen cloud it claimed 98.8%, and said no more."""
     session, _ = two_clouds(0)
     stop = session.stop()
     assert stop.basis == "model"
@@ -429,7 +429,7 @@ def test_after_the_audit_offered_half_a_class_does_not_pass_for_95_percent(n_sea
             covered.append(session.remaining().count_high >= left)
             assert not session.stop(recall=0.95)
             shown.append(bool(truth[rows].any()))
-    assert np.mean(covered) >= 0.85  # the upper ends of 90 % intervals
+    assert np.mean(covered) >= 0.85  # the upper ends of 90% intervals
     assert np.mean(shown[::2]) >= 0.8
     assert all(shown[1::2])
 

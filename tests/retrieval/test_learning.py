@@ -39,7 +39,7 @@ def test_least_squares_agree_with_their_dual_form(documents):
 
 
 def test_a_searcher_of_documents_finds_more_with_least_squares():
-    """With the order of the verifier alone, 83 % of these documents were found."""
+    """With the order of the verifier alone, 83% of these documents were found."""
     shares = []
     for seed, kind in ((10, "one kind"), (12, "three kinds with a common topic")):
         X, truth = planted(seed, 0.05, kind)

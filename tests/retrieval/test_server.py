@@ -299,20 +299,20 @@ def test_a_summary_is_escaped_and_complete(folder):
 
 
 def test_a_summary_gives_the_interval_of_the_misses():
-    """After two examples it said that 100 % are missed, as if that were known."""
+    """After two examples it said that 100% are missed, as if that were known."""
     session = SearchSession(X)
     session.label(np.flatnonzero(y == 3)[:2], True)
-    words = r"misses [\d.]+ % of the class \([\d.]+ to [\d.]+ %\)"
+    words = r"misses [\d.]+% of the class \([\d.]+ to [\d.]+%\)"
     assert re.search(words, render(session, Media()))
 
 
 def test_error_rates_are_written_without_exponents(monkeypatch):
-    """The report said that 1e+02 % of the class are missed."""
+    """The report said that 1e+02% of the class are missed."""
     session = SearchSession(X)
     session.label(np.flatnonzero(y == 3)[:2], True)
     whole = Threshold(9.0, 0.0, (0.0, 0.01), 1.0, (0.22, 1.0), 800, 90, "by hand")
     monkeypatch.setattr(session, "choose_threshold", lambda **_: whole)
-    assert "misses 100 % of the class (22 to 100 %)" in render(session, Media())
+    assert "misses 100% of the class (22 to 100%)" in render(session, Media())
 
 
 def test_a_note_on_the_page_is_a_sentence():

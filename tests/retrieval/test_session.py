@@ -217,7 +217,7 @@ def test_when_every_row_has_an_answer_nothing_remains():
     assert session.recall() == 1
     assert session.stop(recall=1.0)
     assert str(session.stop()) == "Stop: 5 found, and every row has an answer."
-    assert "(90 % interval 0 to 0), based on an answer to every row" in str(left)
+    assert "(90% interval 0 to 0), based on an answer to every row" in str(left)
 
 
 def test_one_row_with_two_answers_in_one_call_keeps_both():
@@ -664,7 +664,7 @@ def test_false_alarms_are_as_promised_while_most_of_the_class_is_hidden(partly_s
 
 
 def test_misses_include_hidden_members(partly_searched):
-    """Measured on finds alone they were 2 to 4 %, when 47 to 65 % were missed."""
+    """Measured on finds alone they were 2 to 4%, when 47 to 65% were missed."""
     for chosen, truth, scores in partly_searched:
         missed = np.mean(scores[truth] < chosen.value)
         assert chosen.misses_interval[0] <= missed <= chosen.misses_interval[1]

@@ -23,7 +23,7 @@ RESAMPLES = 200
 
 
 def demo(a: Namespace) -> None:
-    """Fit a model for each digit on 70 % of the images and test it on the rest."""
+    """Fit a model for each digit on 70% of the images and test it on the rest."""
     picture = a.output or "demo_subspace.png"
     if Path(picture).suffix.lower() not in PICTURES:
         raise Problem(f"{picture}: pictures are written as {', '.join(PICTURES)}; use one of these")

@@ -25,7 +25,7 @@ SHARE_SCALE = 0.15
 # Grid on which the search for the best share starts; the share stays below one half.
 LARGEST_SHARE = 0.499
 SHARES = np.append(0.0, np.geomspace(2e-3, LARGEST_SHARE, 20))
-# How far the profile log likelihood may drop within a 90 % interval: half the 90 % quantile of
+# How far the profile log likelihood may drop within a 90% interval: half the 90% quantile of
 # chi-square with one degree of freedom.
 INTERVAL_DROP = 1.3528
 # Smallest weight of rows that are positive, or negative, so that its logarithm is finite.
@@ -70,7 +70,7 @@ class Shares:
     share : float
         The share of positives among the unchecked rows, estimated or given.
     interval : pair of float
-        90 % profile-likelihood interval for the share. If the share was given, both ends equal it.
+        90% profile-likelihood interval for the share. If the share was given, both ends equal it.
     losses : array of shape (n,)
         Minus the profile log likelihood at each share in `SHARES`; empty if the share was given.
     """

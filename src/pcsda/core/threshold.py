@@ -46,7 +46,7 @@ class Threshold:
         Expected share of negatives accepted, and expected share of positives rejected. A share is
         NaN if there are no rows of its class.
     false_alarms_interval, misses_interval : tuple of two floats
-        90 % Clopper-Pearson intervals for these rates.
+        90% Clopper-Pearson intervals for these rates.
     n_negatives, n_positives : int
         Number of rows used to estimate the rates.
     rule : str
@@ -60,7 +60,7 @@ class Threshold:
     >>> model = PCSDA(random_state=0).fit(data.data, data.target)
     >>> threshold = model.choose_threshold(max_false_alarms=0.01)
     >>> threshold.n_negatives, threshold.rule
-    (1800, 'at most 1 % false alarms, on left-out rows')
+    (1800, 'at most 1% false alarms, on left-out rows')
     """
 
     value: float
@@ -109,11 +109,11 @@ def _percent(rate: float, interval: tuple[float, float]) -> str:
         return "an unknown share of"
     value, low, high = (0.0 if end < NEGLIGIBLE else end for end in (rate, *interval))
     shown = "under 0.01" if value < rate else _written(value)
-    return f"{shown} % ({_written(low)} to {_written(high)} %)"
+    return f"{shown}% ({_written(low)} to {_written(high)}%)"
 
 
 def _written(rate: float) -> str:
-    """Format a rate in percent with two digits, or as 100 if it rounds to 100 %."""
+    """Format a rate in percent with two digits, or as 100 if it rounds to 100%."""
     return f"{100 * rate:.2g}" if rate < 0.995 else "100"
 
 
@@ -269,12 +269,12 @@ def choose_threshold(
         value = negatives.value(max_false_alarms)
         if up_to_zero and positives is not None:
             value = raised(value, positives)
-        rule = f"at most {100 * max_false_alarms:.4g} % false alarms"
+        rule = f"at most {100 * max_false_alarms:.4g}% false alarms"
     elif max_misses is not None:
         assert positives is not None
         _warn_if_fine("max_misses", max_misses, positives, "positive")
         value = -positives.value(max_misses)
-        rule = f"at most {100 * max_misses:.4g} % misses"
+        rule = f"at most {100 * max_misses:.4g}% misses"
     else:
         assert prior is not None
         value = bayes_threshold(prior, cost_miss=cost_miss, cost_false_alarm=cost_false_alarm)

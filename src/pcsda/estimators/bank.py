@@ -98,7 +98,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         changes.
     threshold_ : Threshold
         The threshold used by `identify`. `choose_threshold` sets it. Otherwise it is chosen when it
-        is first needed, to accept 1 % of strangers (rows that belong to no label), or fewer if
+        is first needed, to accept 1% of strangers (rows that belong to no label), or fewer if
         labels lie far apart (see :meth:`choose_threshold`). It does not exist if no label can serve
         as a stranger, as with two labels and no background, unless `choose_threshold` was given
         rows of strangers.
@@ -137,7 +137,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
 
     If most labels have one row and fewer than ten have more, the rows do not determine the
     covariance within labels. The bank then assumes that this covariance is the square root of the
-    total covariance, scaled to 30 % of the variance. Ratios are calibrated on simulated rows, and
+    total covariance, scaled to 30% of the variance. Ratios are calibrated on simulated rows, and
     models have no left-out scores. Rows are divided by their length if this makes the tails of
     their distribution lighter, that is, if the reciprocal of the degrees of freedom falls by more
     than 0.02.

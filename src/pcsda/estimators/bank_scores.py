@@ -196,8 +196,8 @@ class BankScores:
         added or removed.
 
         If labels and strangers lie far apart, a threshold for a rate is far below 0, where it also
-        accepts noise. So a threshold that `fit` chooses is raised to 0, or as far as at most 0.1 %
-        of left-out rows are expected to be missed; it then accepts fewer strangers than 1 %.
+        accepts noise. So a threshold that `fit` chooses is raised to 0, or as far as at most 0.1%
+        of left-out rows are expected to be missed; it then accepts fewer strangers than 1%.
 
         Examples
         --------

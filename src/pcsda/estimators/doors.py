@@ -72,7 +72,7 @@ class Door:
         people = len(np.unique(self.identity))
         if not quiet:
             seen = f"the bank's own {people} labels with {len(self.best)} rows"
-            # Rows of one label are alike, so ten labels of a hundred rows show no rate of 1 %.
+            # Rows of one label are alike, so ten labels of a hundred rows show no rate of 1%.
             n_rows = n_independent(np.ones(len(self.best)), self.identity)
             _warn_of_low_rate(rate, n_rows, seen, "rows of strangers as strangers=")
         power = self.n_met / n_labels
@@ -83,7 +83,7 @@ class Door:
             found,
             false_alarms=expected,
             false_alarms_interval=interval(expected, people),
-            rule=f"at most {100 * rate:.4g} % of strangers accepted, on {people} identities of the "
+            rule=f"at most {100 * rate:.4g}% of strangers accepted, on {people} identities of the "
             f"bank left out as strangers, for {n_labels} labels",
         )
 
@@ -95,7 +95,7 @@ class Door:
         check_criterion(rate, None, None, 1.0, 1.0)
         _warn_of_low_rate(rate, len(best), number_of(len(best), "stranger"), "strangers")
         found = _of_scores(best, self.own, rate)
-        rule = f"at most {100 * rate:.4g} % of strangers accepted, on the {len(best)} given"
+        rule = f"at most {100 * rate:.4g}% of strangers accepted, on the {len(best)} given"
         return replace(found, rule=rule)
 
 

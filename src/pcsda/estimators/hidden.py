@@ -109,7 +109,7 @@ def _warn_of_unbounded(found: Contaminated, n_unchecked: int) -> None:
     if high >= LARGEST_SHARE - CLOSE:
         warn(
             f"contamination='auto' estimates that {found.shares.share:.2f} of the {n_unchecked} "
-            f"unchecked negatives are positives, with a 90 % interval of {low:.2f} to {high:.2f}, "
+            f"unchecked negatives are positives, with a 90% interval of {low:.2f} to {high:.2f}, "
             "which reaches the bound of 0.5: the classes overlap too much, or the rows are too "
             "few, to tell hidden positives from ordinary negatives, so ratios and counts may be "
             "far off. Check some negatives and mark only the others in unchecked=, give the share "

@@ -39,11 +39,11 @@ AS_EXACT = (
 )
 # Models that leave rows out in folds need this many positives: with fewer, the model of a fold has
 # learned from so much less that its scores do not tell those of the whole model. With two positives
-# in 200 columns, the threshold of CSDA for 5 % false alarms accepted 42 % of new negatives.
+# in 200 columns, the threshold of CSDA for 5% false alarms accepted 42% of new negatives.
 ENOUGH_FOR_FOLDS = 10
 # With this many positives per column, the scatter of the positives, by which CSDA divides, is close
 # to singular, and that of the folds still closer. With 32 positives in 30 columns, the threshold
-# for 5 % accepted 30 %; with 45 it accepted 12 %, with 60 it accepted 7 %.
+# for 5% accepted 30%; with 45 it accepted 12%, with 60 it accepted 7%.
 NEARLY_SINGULAR = 0.9, 1.5
 AGAINST_STRANGERS = (
     "The ratios of a bank compare a label with strangers, so this count is too low if the pool "
@@ -86,7 +86,7 @@ def choose_threshold(
     Returns
     -------
     Threshold
-        The threshold, the expected rates of both errors, their 90 % intervals, and the number of
+        The threshold, the expected rates of both errors, their 90% intervals, and the number of
         rows from which the rates are estimated.
 
     Warns
@@ -98,7 +98,7 @@ def choose_threshold(
     Notes
     -----
     An exponential tail is fitted to the highest twentieth of the negatives' scores, but at least to
-    the 20 highest. Without the tail, a rate of 1 % would depend on just three of 300 negatives.
+    the 20 highest. Without the tail, a rate of 1% would depend on just three of 300 negatives.
 
     Examples
     --------
@@ -172,7 +172,7 @@ def count(self: Verifier, X: MatrixLike) -> PriorEstimate:
     Returns
     -------
     PriorEstimate
-        The number and the share of positives with 90 % intervals, and a note on what the data
+        The number and the share of positives with 90% intervals, and a note on what the data
         cannot tell. The intervals allow for the error of a calibration with few positives.
 
     See Also

@@ -41,7 +41,7 @@ class Interval:
     >>> import numpy as np
     >>> from pcsda.metrics import Interval
     >>> print(Interval(0.05, 0.03, 0.08, level=0.95, resamples=np.array([0.03, 0.08])))
-    0.05 (95 % interval 0.03 to 0.08)
+    0.05 (95% interval 0.03 to 0.08)
     """
 
     value: float
@@ -51,7 +51,7 @@ class Interval:
     resamples: Array
 
     def __str__(self) -> str:
-        span = f"{100 * self.level:g} % interval {self.low:.4g} to {self.high:.4g}"
+        span = f"{100 * self.level:g}% interval {self.low:.4g} to {self.high:.4g}"
         return f"{self.value:.4g} ({span})"
 
     def __repr__(self) -> str:

@@ -34,7 +34,7 @@ VAGUE = 0.8
 
 @dataclass(frozen=True)
 class PriorEstimate:
-    """Proportion and number of positives in a pool of rows, with 90 % intervals.
+    """Proportion and number of positives in a pool of rows, with 90% intervals.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class PriorEstimate:
     --------
     >>> from pcsda.metrics import estimate_prior
     >>> print(estimate_prior([-20.0] * 70 + [20.0] * 30))
-    30 of 100 rows (90 % interval 30 to 30), a share of 0.3 (0.229 to 0.378)
+    30 of 100 rows (90% interval 30 to 30), a share of 0.3 (0.229 to 0.378)
     """
 
     prior: float
@@ -69,7 +69,7 @@ class PriorEstimate:
 
     def __str__(self) -> str:
         text = (
-            f"{self.count:.4g} of {self.n_rows} rows (90 % interval {self.count_low} to "
+            f"{self.count:.4g} of {self.n_rows} rows (90% interval {self.count_low} to "
             f"{self.count_high}), a share of {self.prior:.3g} ({self.low:.3g} to {self.high:.3g})"
         )
         return f"{text}. {self.note}" if self.note else text
@@ -96,7 +96,7 @@ def estimate_prior(
     Notes
     -----
     The proportion maximises ``sum ln(1 - share + share e^llr)``, to which EM converges [1]_. Its
-    90 % interval comes from the likelihood ratio. With `calibrated_on`, the interval comes from
+    90% interval comes from the likelihood ratio. With `calibrated_on`, the interval comes from
     a mixture: slope and offset vary about the fitted values, within the uncertainty that the
     held-out rows leave, and each pair has its own likelihood.
 

@@ -47,7 +47,7 @@ class ReliabilityDisplay(Display):
     predicted, observed : ndarrays of shape (n_bins,)
         Mean predicted probability and observed proportion in each bin.
     intervals : ndarray of shape (2, n_bins)
-        Lower and upper ends of the 95 % intervals for the observed proportions.
+        Lower and upper ends of the 95% intervals for the observed proportions.
     curve : ndarray of shape (2, n_points)
         Predicted and observed probabilities along the monotonic map.
     prior : float
@@ -164,7 +164,7 @@ class ReliabilityDisplay(Display):
         (self.curve_,) = self.ax_.plot(*self.curve, label="best monotonic map", **style)
         reach = np.abs(self.intervals - self.observed)
         style = {"color": LINE_COLOR, "markeredgecolor": "white", "markersize": 7, "zorder": 3}
-        style |= {"fmt": "o", "capsize": 3, "label": "bins, 95 % intervals"}
+        style |= {"fmt": "o", "capsize": 3, "label": "bins, 95% intervals"}
         self.points_ = self.ax_.errorbar(self.predicted, self.observed, reach, **style)
         self.ax_.set(xlabel=f"predicted probability at prior {self.prior:.3g}", xlim=(-0.02, 1.02))
         self.ax_.set(ylabel="observed share of the class of interest", ylim=(-0.02, 1.02))
@@ -329,7 +329,7 @@ class BayesErrorDisplay(Display):
         self.ax_.set(ylabel="normalised Bayes error rate", ylim=(0, top))
         self.priors_ = self.ax_.secondary_xaxis("top")
         chances = np.array([0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999])
-        self.priors_.set_xticks(logit(chances), [f"{100 * chance:g} %" for chance in chances])
+        self.priors_.set_xticks(logit(chances), [f"{100 * chance:g}%" for chance in chances])
         self.priors_.set_xlabel("prior")
         self.legend_ = self.ax_.legend(loc="best", frameon=False)
 

@@ -65,7 +65,7 @@ class Figure:
 def percent(share: float) -> str:
     """Format a proportion in percent, with more digits if the proportion is small."""
     digits = 0 if share in (0, 1) else 1 if share >= 0.01 else 2
-    return f"{100 * share:.{digits}f} %"
+    return f"{100 * share:.{digits}f}%"
 
 
 def written(name: str, value: Any) -> Any:

@@ -11,7 +11,7 @@
   const plain = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
   const whole = (n) => n.toLocaleString("en");
   const percent = (share) =>
-    (100 * share).toFixed(share === 0 || share === 1 ? 0 : share < 0.01 ? 2 : 1) + " %";
+    (100 * share).toFixed(share === 0 || share === 1 ? 0 : share < 0.01 ? 2 : 1) + "%";
 
   let view = data.views[0];
   let place = view.places.decision;

@@ -13,7 +13,7 @@ from scipy.stats import hypergeom, poisson
 
 from ..core.linalg import Array, Mask
 
-# Level of the two-sided intervals; each end is a bound at 95 % confidence.
+# Level of the two-sided intervals; each end is a bound at 95% confidence.
 LEVEL = 0.9
 # Error of the logarithm of the count of `fit_shape`. SHAPE_ERROR is its standard deviation, and up
 # to NO_ERROR is added to that, in proportion to the share of "no" answers. SHAPE_LOW is how much
@@ -60,7 +60,7 @@ RESTS_ON = {"model": "the model, if the rest resembles what was found", "audit":
 
 @dataclass(frozen=True)
 class Remaining:
-    """Estimated number of unanswered members of the class, with a 90 % interval.
+    """Estimated number of unanswered members of the class, with a 90% interval.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class Remaining:
     --------
     >>> from pcsda.retrieval import Remaining
     >>> print(Remaining(3.0, 0, 9, 400, "audit"))
-    3 of 400 rows (90 % interval 0 to 9), based on a random audit
+    3 of 400 rows (90% interval 0 to 9), based on a random audit
     """
 
     count: float
@@ -91,7 +91,7 @@ class Remaining:
 
     def __str__(self) -> str:
         text = (
-            f"{self.count:.4g} of {self.n_rows} rows (90 % interval {self.count_low} to "
+            f"{self.count:.4g} of {self.n_rows} rows (90% interval {self.count_low} to "
             f"{self.count_high}), based on {rests_on(self)}"
         )
         return f"{text}. {self.note}" if self.note else text
@@ -105,7 +105,7 @@ def rests_on(left: Remaining) -> str:
 def count_by_model(
     yes: Array, no: Array, pool: Array, answers: Sequence[bool], scores: Sequence[Array] = ()
 ) -> tuple[float, int, int]:
-    """Estimate the number of positives in a pool; return it and the ends of its 90 % interval.
+    """Estimate the number of positives in a pool; return it and the ends of its 90% interval.
 
     The prior comes from the scores, see `prior_of_scores`. The likelihood comes from the rate at
     which finds decline, and the estimate is the posterior median.
@@ -407,9 +407,9 @@ def binned(scores: Array) -> tuple[Array, Array]:
 def count_by_audit(pool: int, drawn: int, positive: int) -> tuple[float, int, int]:
     """Estimate how many of `pool` rows are positive if `positive` of `drawn` random rows are.
 
-    Return the estimate and the ends of its 90 % interval. The interval is exact, from the
+    Return the estimate and the ends of its 90% interval. The interval is exact, from the
     hypergeometric distribution: it contains all counts for which a sample at least this extreme has
-    a probability above 5 % on either side.
+    a probability above 5% on either side.
     """
     tail = (1 - LEVEL) / 2
     counts = range(positive, pool - drawn + positive + 1)

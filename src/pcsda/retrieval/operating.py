@@ -20,7 +20,7 @@ from .estimates import CLOUDS, Remaining, binned, fit_shape, rests_on
 MOST, FEWEST = 0.5, 0.5
 # Rows that hardly belong to a kind do not count for it at all.
 LEAST = 1e-9
-# The mean of a distribution from its quantiles 5, 50 and 95 % (Pearson and Tukey).
+# The mean of a distribution from its quantiles 5, 50 and 95% (Pearson and Tukey).
 MEAN = 0.185, 0.63, 0.185
 # If the interval of the misses is wider than this, the answers hardly tell how many there are.
 WIDE = 0.3

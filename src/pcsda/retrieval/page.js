@@ -231,7 +231,7 @@ function count(state) {
   byId("shown").firstChild.textContent = state.shown;
 }
 
-const percent = (share) => `${share < 5e-5 ? 0 : Number((100 * share).toPrecision(2))} %`;
+const percent = (share) => `${share < 5e-5 ? 0 : Number((100 * share).toPrecision(2))}%`;
 
 async function refresh() {
   const turn = ++asked;

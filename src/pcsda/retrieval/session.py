@@ -74,7 +74,7 @@ class SearchSession:
     Attributes
     ----------
     model_ : estimator
-        The verifier fitted on the labels so far. Its threshold accepts about 1 % of the gallery's
+        The verifier fitted on the labels so far. Its threshold accepts about 1% of the gallery's
         negatives; :meth:`choose_threshold` chooses another. With a single example the model has no
         threshold, because examples must be left out of the fit to choose one.
     gallery : Gallery
@@ -276,7 +276,7 @@ class SearchSession:
 
     @property
     def model_(self) -> Any:
-        """The verifier fitted on the labels so far, with a threshold for 1 % false alarms.
+        """The verifier fitted on the labels so far, with a threshold for 1% false alarms.
 
         With one example there is no threshold yet.
         """
@@ -417,7 +417,7 @@ class SearchSession:
     # How many are left
 
     def remaining(self) -> Remaining:
-        """Estimate how many unanswered rows belong to the class, with a 90 % interval.
+        """Estimate how many unanswered rows belong to the class, with a 90% interval.
 
         Returns
         -------
@@ -488,7 +488,7 @@ class SearchSession:
         Returns
         -------
         Stop
-            Truthy if the lower bound on the share found, at 95 % confidence, reaches `recall`, or
+            Truthy if the lower bound on the share found, at 95% confidence, reaches `recall`, or
             if no row is left to show. Skipped rows count as unanswered. `basis` says whether the
             bound comes from a random audit, which does not depend on the model, or from the model,
             which cannot know of members unlike those found. `audit_rows` is the size of a random

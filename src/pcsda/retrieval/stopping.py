@@ -26,7 +26,7 @@ class Stop:
         Where the bound comes from: a random audit, the model, or "none" if there is none yet. A
         bound from the model holds if the rest of the class resembles what was found.
     recall_low : float
-        Lower bound, at 95 % confidence, on the share of the class that has been found.
+        Lower bound, at 95% confidence, on the share of the class that has been found.
     audit_rows : int
         Size of a random audit that would confirm the goal without the model if the audit finds no
         member; 0 if the size is unknown or no audit is needed.
@@ -56,7 +56,7 @@ class Stop:
 def rows_to_rule_out(pool: int, members: int) -> int:
     """Return the size of a random audit that could rule out that `members` members are left.
 
-    An audit of this size rules it out, at 95 % confidence, if it finds no member.
+    An audit of this size rules it out, at 95% confidence, if it finds no member.
     """
     members = min(max(members, 1), pool)
     rows = range(1, pool - members + 2)
@@ -105,8 +105,8 @@ def decide(
     stop = low >= recall or not free
     reason = (
         f"{'Stop' if stop else 'Go on'}: {found} found, at most {left.count_high} left according "
-        f"to {rests_on(left)}, so at least {100 * low:.3g} % are found (the goal is "
-        f"{100 * recall:.4g} %)"
+        f"to {rests_on(left)}, so at least {100 * low:.3g}% are found (the goal is "
+        f"{100 * recall:.4g}%)"
         if left.n_rows
         else f"Stop: {found} found, and every {'finite ' if uncovered else ''}row has an answer"
     )

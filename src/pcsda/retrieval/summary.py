@@ -146,7 +146,7 @@ def _sentences(state: dict[str, Any]) -> list[str]:
     left, threshold = state["remaining"], state["threshold"]
     if left:
         lines.append(
-            f"About {left['count']:.3g} may remain (90 % interval {left['low']} to "
+            f"About {left['count']:.3g} may remain (90% interval {left['low']} to "
             f"{left['high']}, based on {left['basis']})."
         )
     lines.append(state["stop"])
@@ -154,8 +154,8 @@ def _sentences(state: dict[str, Any]) -> list[str]:
         alarms, low, high = _percents(threshold, "false_alarms")
         share, least, most = _percents(threshold, "misses")
         lines.append(
-            f"The threshold {threshold['value']:.3g} accepts {alarms} % of the negatives (90 % "
-            f"interval {low} to {high} %) and misses {share} % of the class ({least} to {most} %)."
+            f"The threshold {threshold['value']:.3g} accepts {alarms}% of the negatives (90% "
+            f"interval {low} to {high}%) and misses {share}% of the class ({least} to {most}%)."
             f"{threshold['vague']} {threshold['accepted']} of {threshold['rows']} rows are "
             "accepted."
         )
