@@ -202,10 +202,12 @@ def know_strangers(data: Digits, story: Story) -> None:
 
 def subspace(data: Digits, digit: int) -> str:
     model = PCSDA(random_state=0).fit(data.X, data.y == digit, subclass_labels=data.y)
-    figure = Figure(figsize=(8, 3.7), layout="constrained")
-    names = np.array([f"digit {label}" for label in data.fresh_y])
-    rows, ax = data.fresh_X, figure.subplots()
-    SubspaceDisplay.from_estimator(model, rows, data.fresh_y == digit, labels=names, ax=ax)
+    figure = Figure(figsize=(5, 4.2), layout="constrained")
+    rows, names, ax = data.fresh_X, data.fresh_y.astype(str), figure.subplots()
+    shown = SubspaceDisplay.from_estimator(model, rows, names == str(digit), labels=names, ax=ax)
+    # Below the axes, so that the picture stays legible on a phone.
+    shown.legend_.set_loc("upper center")
+    shown.legend_.set_bbox_to_anchor((0.5, -0.15))
     return picture(figure)
 
 
