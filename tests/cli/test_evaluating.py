@@ -244,5 +244,5 @@ def test_the_demo_writes_json(command, tmp_path, few_digits):
 
 
 def test_inspect_shows_the_figures_saved_with_a_model(command, shop):
-    pcsda.save(shop.model, "m.pcsda", metrics={"eer": 0.25})
-    assert "eer=0.25" in command("inspect", "m.pcsda").out
+    pcsda.save(shop.model, "m.pcsda", metrics={"eer": 0.25, "cllr": 0.0076473309847})
+    assert "eer=0.25, cllr=0.007647\n" in command("inspect", "m.pcsda").out

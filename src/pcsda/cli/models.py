@@ -61,7 +61,8 @@ def inspect(a: Namespace) -> None:
     rows = []
     for name, value in facts.items():
         if isinstance(value, dict):
-            value = ", ".join(f"{key}={entry}" for key, entry in value.items())
+            shown = {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in value.items()}
+            value = ", ".join(f"{key}={entry}" for key, entry in shown.items())
         if value not in (None, ""):
             rows.append((name.replace("_", " "), str(value)))
     show_table(rows, ("fact", "value"))
