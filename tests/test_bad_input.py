@@ -731,7 +731,7 @@ def test_every_form_of_csda_names_the_problem_with_the_rows(make, given):
         "n_components=3 must be at most 2 (= min(n_negatives, n_features, rank)); lower it"
     ):
         make(n_components=3, **given).fit(flat, y)
-    with pytest.warns(UserWarning, match="one positive is one example"):
+    with pytest.warns(UserWarning, match="a single positive shows no spread"):
         alone = make(n_components=1, **given).fit(X, np.arange(len(X)) == 0)
     assert np.isfinite(alone.score_samples(X)).all()
 

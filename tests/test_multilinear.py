@@ -218,7 +218,7 @@ def test_single_precision_far_from_zero_keeps_its_digits():
 
 def test_one_positive_warns_and_ranks():
     X, y, _ = planted(1, 30)
-    with pytest.warns(UserWarning, match="one positive is one example"):
+    with pytest.warns(UserWarning, match="a single positive shows no spread"):
         model = MultilinearCSDA((1, 1)).fit(X, y)
     assert model.rank(X)[0] in range(31)
 
@@ -285,7 +285,7 @@ def test_unless_told_otherwise_a_mode_has_no_more_directions_than_samples_vary_i
 
 
 @pytest.mark.parametrize("case", refusals())
-@pytest.mark.filterwarnings("ignore:one positive is one example")
+@pytest.mark.filterwarnings("ignore:a single positive shows no spread")
 def test_bad_input_is_refused_with_value_bound_and_remedy(case):
     given, X, y, message = refusals()[case]
     with pytest.raises(ValueError, match=message):

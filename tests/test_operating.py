@@ -183,7 +183,7 @@ def test_left_out_rows_of_blocks_score_as_in_memory():
         np.testing.assert_allclose(np.sort(scores[mask]), expected, rtol=1e-6)
 
 
-@pytest.mark.filterwarnings("ignore:one positive is one example")
+@pytest.mark.filterwarnings("ignore:a single positive shows no spread")
 def test_blocks_with_one_positive_name_what_is_missing():
     rows = np.r_[np.flatnonzero(Y == 1)[:1], np.flatnonzero(Y == 0)]
     verifier = in_blocks(PCSDA(6, random_state=0), X[rows], Y[rows])
@@ -376,7 +376,7 @@ def test_negatives_suffice_where_no_positive_can_be_left_out(kind, weighted, n_p
         options["groups"] = np.r_[np.zeros(n_positives), 1 + np.arange(len(rows) - n_positives)]
     verifier = kind(n_subclasses=6, random_state=0)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "one positive is one example")
+        warnings.filterwarnings("ignore", "a single positive shows no spread")
         warnings.filterwarnings("ignore", "gamma='positive' is undefined")
         verifier.fit(X[rows], Y[rows], **options)
     found = verifier.choose_threshold(max_false_alarms=0.05)

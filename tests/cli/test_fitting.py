@@ -450,7 +450,7 @@ def test_one_positive_has_a_threshold_and_no_error_rate(command, shop):
     one.to_csv("one.csv", index=False)
     words = ("fit", "one.csv", *WELD[2:], "--max-false-alarms", "0.02")
     said = command(*words)
-    assert "one positive is one example" in said.err
+    assert "a single positive shows no spread" in said.err
     assert "an unknown share of misses (0 positives)" in said.out
     assert "equal error rate" not in said.out
     facts = command(*words, "--json").json()

@@ -127,7 +127,7 @@ def test_a_class_wider_than_its_single_example_suggests_costs_little(make):
         X = rng.standard_normal((400, 30)) * np.where(y == 0, 3, 1)[:, None] + centres[y]
         train = np.append(np.flatnonzero(y == 0)[:1], np.flatnonzero(y)[:200])
         test = np.setdiff1d(np.arange(400), train)
-        with pytest.warns(UserWarning, match="one positive is one example"):
+        with pytest.warns(UserWarning, match="a single positive shows no spread"):
             model = make(random_state=0).fit(X[train], y[train] == 0)
         costs.append(cllr(y[test] == 0, model.log_likelihood_ratio(X[test])))
     assert np.mean(costs) < 1
@@ -145,7 +145,7 @@ def test_one_positive_gives_a_meaningful_ratio(make):
         X = rng.standard_normal((400, 30)) + centres[y]
         train = np.append(np.flatnonzero(y == 0)[:1], np.flatnonzero(y)[:200])
         test = np.setdiff1d(np.arange(400), train)
-        with pytest.warns(UserWarning, match="one positive is one example"):
+        with pytest.warns(UserWarning, match="a single positive shows no spread"):
             model = make(random_state=0).fit(X[train], y[train] == 0)
         llr = model.log_likelihood_ratio(X[test])
         costs.append(cllr(y[test] == 0, llr))

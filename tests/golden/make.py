@@ -108,7 +108,7 @@ def main():
         sys.exit(f"give a reason in CHANGED_ON_PURPOSE for {sorted(silent)} first")
     kept = {name: value for name, value in kept.items() if name in known}
     warnings.simplefilter("error")
-    warnings.filterwarnings("ignore", "one positive is one example")
+    warnings.filterwarnings("ignore", "a single positive shows no spread")
     for problem in PROBLEMS:
         if problem.name not in kept or problem.name in options.names:
             kept[problem.name] = unchanged(solve(problem), kept.get(problem.name, {}), problem)

@@ -146,9 +146,8 @@ def check_training(
     settle_ridge(model, positive.sum() if weights is None else weights[positive].sum())
     if np.sum(positive) == 1 and model.calibrate:
         warn(
-            "one positive is one example: no left-out positive shows the spread of the class, so "
-            "the log-likelihood ratio is based on the spread of the negatives; give more "
-            "positives as soon as you have them",
+            "a single positive shows no spread of the class, so the log-likelihood ratio is based "
+            "on the spread of the negatives; give more positives as soon as you have them",
         )
     return positive, weights, together, draw_seed(model.random_state)
 

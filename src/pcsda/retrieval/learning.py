@@ -181,7 +181,7 @@ def learn(
     known = inspect.signature(last.fit).parameters
     with warnings.catch_warnings(), silent_on_copies():
         # The page shows the number of examples; repeating a warning on every screen would not help.
-        warnings.filterwarnings("ignore", "one positive is one example", UserWarning)
+        warnings.filterwarnings("ignore", "a single positive shows no spread", UserWarning)
         # The weights are the session's own, and a tiny gallery has few random rows.
         warnings.filterwarnings("ignore", "the weights of the negatives sum to", UserWarning)
         fit_last(model, rows, positive, {key: extra[key] for key in extra if key in known})
