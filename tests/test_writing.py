@@ -179,3 +179,15 @@ def test_a_full_disk_is_named_with_the_file(tmp_path):
     with room, whole_file(path):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_cannot_be_begun_is_named_as_the_user_wrote_it(tmp_path, monkeypatch):
+    """The message named the unfinished file, such as .a.bin.f07382a05e5c.part."""
+
+    def refuse(path, *_):
+        raise PermissionError(errno.EACCES, "Permission denied", os.fspath(path))
+
+    monkeypatch.setattr("pcsda.writing.open", refuse, raising=False)
+    with pytest.raises(PermissionError) as found, whole_file(tmp_path / "a.bin"):
+        pass
+    assert found.value.filename == os.fspath(tmp_path / "a.bin")

@@ -43,7 +43,11 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     if not target.parent.is_dir():
         raise FileNotFoundError(f"{path}: there is no folder {target.parent}; create it first")
     remove_leftovers(target)
-    part, file = _begin(target)
+    try:
+        part, file = _begin(target)
+    except OSError as error:
+        error.filename = os.fspath(path)  # not the unfinished file, which the user does not know
+        raise
     try:
         with file:
             yield file
