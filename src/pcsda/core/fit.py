@@ -101,7 +101,8 @@ class Fitted:
         left = self.subspace.left
         if self.left_out is None or left is None:
             return self
-        known = Scored(self.left_out, left.groups == 0, left.unequal_mass).finite()
+        mass, together = left.unequal_mass, left.together
+        known = Scored(self.left_out, left.groups == 0, mass, together).finite()
         return replace(self, left_out=None, held_out=known)
 
     def score(self, rows: Any) -> Array:
