@@ -17,7 +17,7 @@ from ..core.copies import warn_of_copies
 from ..core.linalg import Array, Floats, Ints, Mask
 from ..core.threshold import Threshold
 from ..documented import documented
-from ..targets import check_groups, check_labels, check_weights
+from ..targets import check_groups, check_labels, check_unchecked, check_weights
 from ..unwrap import asked, unwrap
 from ..validation import MatrixLike, validated
 from . import operating
@@ -146,6 +146,7 @@ default=None
         subclass_labels: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
         groups: ArrayLike | None = None,
+        unchecked: ArrayLike | None = None,
     ) -> Self:
         """Find the modes and fit a verifier for each.
 
@@ -154,7 +155,8 @@ default=None
         X : array-like or sparse matrix of shape (n_samples, n_features)
         y : array-like of shape (n_samples,)
             Two labels, or more if the estimator's `pos_label` is set.
-        subclass_labels, sample_weight, groups : array-like of shape (n_samples,), optional
+        subclass_labels, sample_weight, groups, unchecked : array-like of shape (n_samples,), \
+optional
             As in :meth:`PCSDA.fit`, if the estimator accepts them. Positives of one group belong to
             the same mode.
 
@@ -174,6 +176,7 @@ default=None
         weights = np.ones(len(y)) if weights is None else weights
         given: dict[str, Any] = {"subclass_labels": subclass_labels, "groups": groups}
         given["sample_weight"] = None if sample_weight is None else weights
+        given["unchecked"] = check_unchecked(unchecked, positive)
         given = {name: np.asarray(value) for name, value in given.items() if value is not None}
         seed = draw_seed(final.random_state)
         rows = Rows(template, X, y, positive, weights, together, given, seed)

@@ -154,7 +154,7 @@ def check_training(
     return positive, weights, together, draw_seed(model.random_state)
 
 
-def refuse_unchecked(model: Verifier, unchecked: ArrayLike | None) -> None:
+def refuse_unchecked(model: BaseEstimator, unchecked: ArrayLike | None) -> None:
     """Reject unchecked negatives for a model that cannot look for positives among them."""
     if unchecked is not None:
         name = type(model).__name__
