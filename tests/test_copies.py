@@ -5,9 +5,21 @@ import warnings
 import numpy as np
 import pytest
 from scipy import sparse
+from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_digits
+from sklearn.decomposition import PCA
+from sklearn.preprocessing import OneHotEncoder
 
-from pcsda import PCSDA, PCSDACV, KernelPCSDA, MixtureVerifier, VerifierBank, fit_blocks
+from pcsda import (
+    PCSDA,
+    PCSDACV,
+    KernelPCSDA,
+    MixtureVerifier,
+    NystroemMap,
+    VerifierBank,
+    fit_blocks,
+    make_pipeline,
+)
 from pcsda.core import copies
 
 WORDS = (
@@ -181,3 +193,59 @@ def test_masks_and_missing_groups_are_refused(name):
     groups = np.where(np.arange(len(y)) < 7, np.nan, np.arange(len(y)))
     with pytest.raises(ValueError, match="groups is NaN for 7 rows, which would form one group"):
         FITS[name](X, y, groups=groups)
+
+
+def rare_marks(seed=0):
+    """Draw columns that are rarely 1, so that many rows are equal by chance, and labels."""
+    rng = np.random.default_rng(seed)
+    X = rng.random((400, 30)) < rng.uniform(0.02, 0.07, 30)
+    return X.astype(float), np.arange(400) < 80
+
+
+MAPS = {"pca": PCA(20), "nystroem": NystroemMap(50, random_state=0)}
+FORMS = {
+    "numbers": np.asarray,
+    "marks": lambda X: X.astype(bool),
+    "sparse": sparse.csr_matrix,
+    "float32": lambda X: X.astype(np.float32),
+    "float16": lambda X: X.astype(np.float16),
+}
+
+
+@pytest.mark.filterwarnings("error:.*occur more than once")
+@pytest.mark.parametrize("name", MAPS)
+@pytest.mark.parametrize("form", FORMS)
+def test_columns_of_few_values_repeat_by_nature_behind_a_map(name, form):
+    X, y = rare_marks()
+    PCSDA(random_state=0).fit(X, y)
+    if (name, form) != ("nystroem", "sparse"):
+        make_pipeline(MAPS[name], PCSDA(random_state=0)).fit(FORMS[form](X), y)
+    if name == "pca":
+        frame = pytest.importorskip("pandas").DataFrame(X)
+        make_pipeline(MAPS[name], PCSDA(random_state=0)).fit(frame, y)
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_copies_behind_a_map_are_warned_about(name):
+    X, y = doubled(n=300, width=30)
+    with pytest.warns(UserWarning, match="rows of X occur more than once"):
+        make_pipeline(MAPS[name], PCSDA(random_state=0)).fit(X, y)
+    texts = np.array(["a b", "c d", "e f g"] * 40)[:, None]
+    make_pipeline(OneHotEncoder(), PCSDA(random_state=0)).fit(texts, np.arange(120) % 3 == 0)
+
+
+def test_a_step_that_drops_what_tells_rows_apart_is_still_seen():
+    X, y = doubled()
+    numbered = np.column_stack([np.arange(len(X)), X])
+    numbers = ColumnTransformer([("values", "passthrough", slice(1, None))])
+    with pytest.warns(UserWarning, match="rows of X occur more than once"):
+        make_pipeline(numbers, PCSDA(random_state=0)).fit(numbered, y)
+
+
+@pytest.mark.parametrize("width", [1, 2, 12])
+def test_few_values_explain_repeated_rows(width):
+    X = np.random.default_rng(0).integers(0, 3, (300, width)).astype(float)
+    assert copies.few_values_repeat(X) == (width < 12)
+    rows, _ = doubled()
+    assert not copies.few_values_repeat(rows)
+    assert not copies.few_values_repeat(draw()[0])

@@ -207,7 +207,7 @@ def test_wrong_groups_are_refused(make):
         make().fit(X, y, groups=np.append(np.nan, np.arange(len(X) - 1.0)))
 
 
-@each_csda
+@pytest.mark.parametrize("make", [*CSDAS.values(), PCSDACV], ids=[*CSDAS, "search"])
 def test_unchecked_rows_are_refused_because_the_negatives_are_trusted(make):
     X, y, _ = labelled()
     message = r"trusts its negatives.*PCSDA\(contamination='auto'\)"

@@ -353,6 +353,21 @@ def test_pairs_of_digits_are_found_as_well_as_by_an_svm(estimator):
         assert means["mixture"] > means["alone"] + 0.003
 
 
+def test_unchecked_negatives_reach_the_verifier_of_each_mode():
+    X, y, _ = clouds(2)
+    negative = y == 0
+    unchecked = negative & (np.arange(len(y)) % 2 == 0)
+    estimator = PCSDA(contamination="auto", random_state=0)
+    model = MixtureVerifier(estimator, n_modes=2).fit(X, y, unchecked=unchecked)
+    for mode, found in enumerate(model.models_):
+        rows = np.flatnonzero((model.modes_ == mode) | negative)
+        alone = clone(found).fit(X[rows], y[rows], unchecked=unchecked[rows])
+        assert found.contamination_ == alone.contamination_
+        assert_array_equal(found.log_likelihood_ratio(X), alone.log_likelihood_ratio(X))
+    with pytest.raises(ValueError, match="unchecked has shape"):
+        model.fit(X, y, unchecked=unchecked[:-1])
+
+
 @pytest.mark.more  # a matter of quality, on large samples
 @pytest.mark.parametrize("n_modes", [2, 3])
 def test_planted_clouds_are_found_better_than_by_an_svm_and_ratios_are_calibrated(n_modes):

@@ -34,7 +34,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .archive import check_entries, check_room, check_schema
 from .core.calibration import Calibration
-from .core.density import Blend, Density, Marginal, Mixture, NoDensity, Posterior
+from .core.density import Blend, Density, Marginal, Mixture, Near, NoDensity, Posterior
 from .core.pair import Pair
 from .core.scatter import GroupScatter
 from .core.threshold import Threshold
@@ -64,7 +64,7 @@ OWN_TYPES: tuple[type, ...] = (
     *(CSDA, PCSDA, KernelCSDA, KernelPCSDA, PCSDACV, VerifierBank),
     *(MixtureVerifier, MultilinearCSDA, VerifierPipeline),
     *(ExactKernelMap, FourierMap, NystroemMap, ZNorm, TNorm, SNorm, AdaptiveSNorm),
-    *(Calibration, Marginal, Mixture, Posterior, Blend, Pair, NoDensity, GroupScatter),
+    *(Calibration, Marginal, Mixture, Posterior, Blend, Near, Pair, NoDensity, GroupScatter),
     *(RowSample, Kernel, Threshold),
 )
 

@@ -23,15 +23,18 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import linalg as scipy_linalg
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
+from scipy.stats import spearmanr
 from threadpoolctl import threadpool_limits
 
+from pcsda import PCSDA, KernelPCSDA
 from pcsda.core import left_density, linalg, solvers
 from pcsda.core.covariance import Moments
-from pcsda.core.density import Blend, Marginal, Mixture, NoDensity, fit_density
+from pcsda.core.density import Blend, Marginal, Mixture, Near, NoDensity, fit_density
 from pcsda.core.linalg import SingularMatrixError, TooFewRowsError
 from pcsda.core.loo import LeftOut
 from pcsda.core.scatter import GroupScatter
 from pcsda.core.student import HEAVIEST, LIGHTEST
+from pcsda.datasets import make_class_specific
 
 KINDS = {"blend": Blend, "mixture": Mixture, "marginal": Marginal}
 EVERY = pytest.mark.parametrize("negatives", KINDS)
@@ -677,3 +680,68 @@ def test_a_missing_density_gives_its_reason_in_every_method():
         with pytest.raises(TooFewRowsError, match=r"^too few rows$"):
             getattr(none, name)
     assert none.n_views == 1
+
+
+def make_near(tails=(np.inf, np.inf), d=3):
+    blend, z = make_density("blend", tails, d=d), points(200, d, seed=4)
+    return Near.fit(blend, blend.views(z), z, points(9, d, seed=5))
+
+
+@TAILS
+def test_views_are_means_of_log_ratio_and_distance_that_vary_alike(tails):
+    near, z = make_near(tails), points(200, 3, seed=4)
+    expected = np.square(points(9, 3, seed=5)).sum(axis=1).mean()
+    falling = -np.log1p(np.square(z).sum(axis=1) / expected)
+    for view, inner in zip(near.views(z), near.inner.views(z), strict=True):
+        assert_allclose(view, 0.5 * inner + 0.5 * inner.std() / falling.std() * falling)
+
+
+@TAILS
+def test_views_with_distance_are_the_same_for_rows_sets_paths_and_margins(tails):
+    near, z = make_near(tails), points(len(SETS), 3)
+    views = near.views(z)
+    for row, view in zip(z, views.T, strict=True):
+        assert_allclose(near.views_of_products(row @ near.products), view)
+    assert_allclose(near.views_of_sets(z, np.arange(len(z)), len(z)), views)
+    path = near.path(z)
+    assert_allclose(path[..., -1], views)
+    assert_allclose(path[..., 1], near.margin([0, 1]).views(z[:, :2]))
+    single = near.views(z.astype(np.float32))
+    assert single.dtype == np.float32
+    assert_allclose(single, views, rtol=1e-4, atol=1e-4)
+
+
+def test_a_set_is_as_far_as_its_mean():
+    near, z = make_near(), points(len(SETS), 3)
+    means = np.stack([z[number == SETS].mean(axis=0) for number in range(SETS.max() + 1)])
+    found = near.views_of_sets(z, SETS, len(means))
+    inner = near.inner.views_of_sets(z, SETS, len(means))
+    assert_allclose(found, near.mean_of(inner, np.square(means).sum(axis=1)))
+
+
+def test_pickles_with_distance_hold_only_what_was_fitted():
+    near, z = make_near(), points(20, 3)
+    before, size = near.views(z), len(pickle.dumps(make_near()))
+    assert len(pickle.dumps(near)) == size
+    assert_array_equal(pickle.loads(pickle.dumps(near)).views(z), before)
+
+
+@pytest.mark.filterwarnings("ignore:(one positive|gamma='positive')")
+@pytest.mark.parametrize("make", [PCSDA, KernelPCSDA])
+def test_only_a_single_positive_is_averaged_with_the_distance(make):
+    X, y = make_class_specific(400, random_state=0, return_X_y=True)
+    own, rest = np.flatnonzero(y == 1), np.flatnonzero(y == 0)[:150]
+    for count, kind in ((1, Near), (2, Blend)):
+        rows = np.append(own[:count], rest)
+        model = make(random_state=0).fit(X[rows], y[rows])
+        assert type(model.density_) is kind
+    rows = np.append(own[:1], rest)
+    for other in ({"negatives": "mixture"}, {"calibrate": False}):
+        assert not isinstance(make(**other).fit(X[rows], y[rows]).density_, Near)
+    one = make(random_state=0).fit(X[rows], y[rows])
+    plain = make(random_state=0, calibrate=False).fit(X[rows], y[rows])
+    closer = [
+        spearmanr(model.log_likelihood_ratio(X), model.score_samples(X)).statistic
+        for model in (one, plain)
+    ]
+    assert 1 - closer[0] < 0.7 * (1 - closer[1])

@@ -338,7 +338,7 @@ class _Fit:
         for name in (*OF_ONE_FIT, "responsibilities_"):
             own.__dict__.pop(name, None)
             model.__dict__.pop(name, None)
-        own.held_out_ = None if known is None else tuple(known)[:3]
+        own.held_out_ = None if known is None else known[:3]
         self._keep_columns(found, own.n_features_in_)
         fitted = {name: value for name, value in vars(own).items() if name.endswith("_")}
         model.__dict__.update(fitted | {"classes_": self.intake.classes})

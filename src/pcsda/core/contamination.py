@@ -388,8 +388,9 @@ def _step(problem: Problem, apart: Mask, loose: Mask) -> Contaminated:
     factor = problem.factorise(weights)
     subspace = factor.solve(groups, problem.n_components, leave_out=leave)
     # Without the rows set apart, the axis of the ridged scatter may overlook a class similar to the
-    # positive class.
-    density, views = estimate(subspace, replace(problem.rule, ridged_axis=False))
+    # positive class. The share is estimated from log ratios, which the distance is not.
+    rule = replace(problem.rule, ridged_axis=False, with_distance=False)
+    density, views = estimate(subspace, rule)
     if views is None:
         raise _nothing_left_out(problem, groups)
     scores = _scores(problem, subspace, density, views, rows)

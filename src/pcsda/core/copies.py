@@ -76,24 +76,50 @@ def count_copied(X: Any, parts: dict[str, Any]) -> dict[str, tuple[int, int]]:
         values = X @ weights.astype(X.dtype)
         if width == 1 or not _with_many(values, parts, least=1):
             return {}
-        scales = _scales(X)
-        varying = rng.permutation(width)
-        varying = varying[scales[varying] > 0]
-        if len(varying) < 2:
-            return {}
-        half = np.zeros(width)
-        half[varying[: len(varying) // 2]] = 1.0
-        each = np.stack([np.ones_like(half), half, 1 - half], axis=1) * weights[:, None]
-        values = X @ (each / np.where(scales > 0, scales, 1.0)[:, None])
-    different, *halves = (_count(column)[1] for column in values.T)
-    if max(halves) < AS_MANY * different:
+        values = _in_halves(X, weights, rng)
+    if _by_chance(values):
         return {}
+    different = _count(values[:, 0])[1]
     many, measured = _with_many(values[:, 0], parts, least=1), _tell_apart(X, different)
     return {
         name: (copied, own)
         for name, (copied, own) in many.items()
         if copied >= KINDS or (name == POSITIVES and 2 * copied > own > 1 and measured)
     }
+
+
+def few_values_repeat(X: Any) -> bool:
+    """Return whether many rows are copies, and columns of few values explain them.
+
+    A map of such rows, like PCA, hides that the columns take few values, but not the copies.
+    """
+    rng, every = np.random.default_rng(0), {"rows": slice(None)}
+    weights = 2 * rng.random(X.shape[1]) - 1
+    with np.errstate(over="ignore", invalid="ignore"):
+        if not sparse.issparse(X) and _differ_in_a_few(X, weights, every):
+            return False
+        if not _with_many(X @ weights.astype(X.dtype), every, least=1):
+            return False
+        return X.shape[1] == 1 or _by_chance(_in_halves(X, weights, rng))
+
+
+def _in_halves(X: Any, weights: Array, rng: np.random.Generator) -> Array:
+    """Return three projections of the scaled rows: on all columns, and on each of two halves."""
+    width, scales = X.shape[1], _scales(X)
+    varying = rng.permutation(width)
+    varying = varying[scales[varying] > 0]
+    half = np.zeros(width)
+    half[varying[: len(varying) // 2]] = 1.0
+    rest = 1 - half if len(varying) > 1 else half  # a single column cannot be halved
+    each = np.stack([np.ones_like(half), half, rest], axis=1) * weights[:, None]
+    values: Array = X @ (each / np.where(scales > 0, scales, 1.0)[:, None])
+    return values
+
+
+def _by_chance(values: Array) -> bool:
+    """Return whether rows repeat by chance, given their projections by :func:`_in_halves`."""
+    different, *halves = (_count(column)[1] for column in values.T)
+    return max(halves) < AS_MANY * different
 
 
 def _tell_apart(X: Any, different: int) -> bool:

@@ -18,14 +18,16 @@ import numpy as np
 
 from .calibration import Calibration, Scored, fit_calibration
 from .covariance import Moments
-from .density import Density, Estimate, Marginal, NoDensity, fit_density
+from .density import Blend, Density, Estimate, Marginal, Near, NoDensity, fit_density
 from .linalg import Array, Ints, SingularMatrixError
 from .loo import EVERY, Leave
-from .predictive import with_pseudo_positives, with_strays
+from .predictive import pseudo_positives, with_pseudo_positives, with_strays
 from .subspace import Factor, Subspace
 
 # This many rows of each class per axis are enough for a density.
 ENOUGH = 10
+# The spread of fewer negatives says too little about how the views vary.
+ENOUGH_TO_SCALE = 20
 # Smallest covariance of left-out rows, as a share of the ridged scatter.
 RESIDUAL_FLOOR = 1e-8
 # Function that returns scores of training rows from models that have not seen them. Rows without
@@ -56,6 +58,8 @@ class Rule:
     ridged_axis : bool
         Whether Fisher's axis of a blend is computed from the ridged scatter if no positive can be
         left out.
+    with_distance : bool
+        Whether the views of a blend are averaged with the distance if no positive can be left out.
     """
 
     negatives: str = "blend"
@@ -66,6 +70,7 @@ class Rule:
     bent: bool = False
     columns: float = field(default=np.inf, compare=False)
     ridged_axis: bool = field(default=True, compare=False)
+    with_distance: bool = field(default=True, compare=False)
 
 
 @dataclass(frozen=True)
@@ -101,7 +106,8 @@ class Fitted:
         left = self.subspace.left
         if self.left_out is None or left is None:
             return self
-        known = Scored(self.left_out, left.groups == 0, left.unequal_mass).finite()
+        mass, together = left.unequal_mass, left.together
+        known = Scored(self.left_out, left.groups == 0, mass, together).finite()
         return replace(self, left_out=None, held_out=known)
 
     def score(self, rows: Any) -> Array:
@@ -209,7 +215,7 @@ def calibrated_on(calibration: Calibration, unseen: Scored) -> tuple[Calibration
     return then, unseen._replace(scores=then.since(calibration)(scores[None]))
 
 
-def estimate(subspace: Subspace, rule: Rule) -> tuple[Estimate, Array | None]:
+def estimate(subspace: Subspace, rule: Rule) -> tuple[Estimate | Near, Array | None]:
     """Return the densities in a subspace, and the views of left-out rows or None.
 
     The criterion's denominator on the axes, ``W'(S_I + eps I)W``, is the shrinkage target of
@@ -231,7 +237,24 @@ def estimate(subspace: Subspace, rule: Rule) -> tuple[Estimate, Array | None]:
         return density, None
     if rule.tails == "fitted":
         density = density.with_tails(left)
-    return density, density.left_out_views(left, projected.counts)
+    views = density.left_out_views(left, projected.counts)
+    none_out = not (left.groups[left.scored] == 0).any()
+    if none_out and rule.with_distance and rule.calibrate and isinstance(density, Blend):
+        return _nearer(density, views, subspace, rule)
+    return density, views
+
+
+def _nearer(
+    density: Blend, views: Array, subspace: Subspace, rule: Rule
+) -> tuple[Blend | Near, Array]:
+    """Average the views with the distance, as no positive can be left out."""
+    left, expected = subspace.left, pseudo_positives(subspace, rule.columns)
+    assert left is not None
+    negative = left.scored & (left.groups > 0)
+    if expected is None or negative.sum() < ENOUGH_TO_SCALE:
+        return density, views
+    near = Near.fit(density, views[:, negative], left.coordinates[negative], expected[0])
+    return near, near.mean_of(views, np.square(left.coordinates).sum(axis=1))
 
 
 def left_moments(subspace: Subspace) -> Moments:

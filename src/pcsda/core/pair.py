@@ -14,11 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .calibration import Calibration
-from .density import Blend, Mixture
+from .density import Blend, Mixture, Near
 from .fit import Fitted
 from .linalg import Array, Floats, Ints, Mask
 from .subspace import Subspace
 
+# Densities that can be one of a pair.
+Part = Mixture | Blend | Near
 Number = TypeVar("Number", np.float64, np.floating)
 
 
@@ -28,13 +30,13 @@ class Pair:
 
     Attributes
     ----------
-    first, second : Mixture or Blend
+    first, second : Mixture, Blend or Near
     leading : boolean array of shape (d,)
         Mask of the axes that belong to the first density. In a fitted model, they come first.
     """
 
-    first: Mixture | Blend
-    second: Mixture | Blend
+    first: Part
+    second: Part
     leading: Mask
 
     @property
@@ -96,7 +98,7 @@ class Pair:
         first, second = own[leading].tolist(), own[~leading].tolist()
         return Pair(self.first.margin(first), self.second.margin(second), leading)
 
-    def _parts(self, z: NDArray[Number]) -> Iterator[tuple[Mixture | Blend, NDArray[Number]]]:
+    def _parts(self, z: NDArray[Number]) -> Iterator[tuple[Part, NDArray[Number]]]:
         """Yield each density with the coordinates on its axes."""
         yield self.first, z[:, self.leading]
         yield self.second, z[:, ~self.leading]
@@ -108,8 +110,8 @@ def weighted_mean(first: Fitted, second: Fitted, share: float) -> Fitted:
     Both must have left-out scores of the same rows. The bend of a calibration applies to a whole
     ratio and not to a part of a sum, so the joined calibration has none.
     """
-    assert isinstance(first.density, Mixture | Blend)
-    assert isinstance(second.density, Mixture | Blend)
+    assert isinstance(first.density, Part)
+    assert isinstance(second.density, Part)
     widths = len(first.subspace.eigenvalues), len(second.subspace.eigenvalues)
     density = Pair(first.density, second.density, np.repeat([True, False], widths))
     one, other = first.calibration, second.calibration

@@ -134,6 +134,8 @@ def estimator_of(source: Source, place: int) -> Any:
         model.loo_scores_, mass = left_out_scores(source, place)
         if mass is not None:
             model.loo_weights_ = mass
+        if shared.together is not None:
+            model.loo_groups_ = shared.together[~np.isnan(model.loo_scores_)]
     return model
 
 

@@ -26,7 +26,7 @@ from ..folds import count_folds
 from ..targets import check_groups, check_labels, check_weights, plain_labels
 from ..unwrap import unwrap
 from .parameters import is_contaminated
-from .steps import forget
+from .steps import forget, keep_held_out
 from .verifier import Verifier
 
 # A decomposition learns much if its columns exceed the first share of the rows, and its axes the
@@ -87,8 +87,9 @@ def score_in_folds(model: pipeline.Pipeline, X: Any, y: ArrayLike, params: dict[
     calibration, known = calibrated_on(last.calibration_, unseen)
     if known is None:
         return False
-    forget(last, "loo_scores_", "loo_weights_", "held_out_")
-    last.calibration_, last.held_out_ = calibration, known[:3]
+    forget(last, "loo_scores_", "loo_weights_", "loo_groups_", "held_out_")
+    last.calibration_ = calibration
+    keep_held_out(last, known)
     return True
 
 

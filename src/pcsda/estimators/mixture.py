@@ -17,7 +17,7 @@ from ..core.copies import warn_of_copies
 from ..core.linalg import Array, Floats, Ints, Mask
 from ..core.threshold import Threshold
 from ..documented import documented
-from ..targets import check_groups, check_labels, check_weights
+from ..targets import check_groups, check_labels, check_unchecked, check_weights
 from ..unwrap import asked, unwrap
 from ..validation import MatrixLike, validated
 from . import operating
@@ -28,7 +28,7 @@ from .modes import Modes, Rows, join
 from .parameters import check_priors
 from .ratios import narrowed
 from .search import PCSDACV
-from .steps import draw_seed, forget, is_precomputed
+from .steps import OF_ONE_FIT, draw_seed, forget, is_precomputed
 from .verifier import Verifier
 from .wrapping import scorer_of
 
@@ -110,6 +110,7 @@ default=None
     calibration_: Calibration
     loo_scores_: Array
     loo_weights_: Array
+    loo_groups_: Ints
     held_out_: tuple[Array, Mask, Array | None]
     partition_: Ints
     threshold_: Threshold
@@ -145,6 +146,7 @@ default=None
         subclass_labels: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
         groups: ArrayLike | None = None,
+        unchecked: ArrayLike | None = None,
     ) -> Self:
         """Find the modes and fit a verifier for each.
 
@@ -153,7 +155,8 @@ default=None
         X : array-like or sparse matrix of shape (n_samples, n_features)
         y : array-like of shape (n_samples,)
             Two labels, or more if the estimator's `pos_label` is set.
-        subclass_labels, sample_weight, groups : array-like of shape (n_samples,), optional
+        subclass_labels, sample_weight, groups, unchecked : array-like of shape (n_samples,), \
+optional
             As in :meth:`PCSDA.fit`, if the estimator accepts them. Positives of one group belong to
             the same mode.
 
@@ -173,6 +176,7 @@ default=None
         weights = np.ones(len(y)) if weights is None else weights
         given: dict[str, Any] = {"subclass_labels": subclass_labels, "groups": groups}
         given["sample_weight"] = None if sample_weight is None else weights
+        given["unchecked"] = check_unchecked(unchecked, positive)
         given = {name: np.asarray(value) for name, value in given.items() if value is not None}
         seed = draw_seed(final.random_state)
         rows = Rows(template, X, y, positive, weights, together, given, seed)
@@ -220,7 +224,7 @@ default=None
 
         The modes were found among the `counted` rows, which have positive weight.
         """
-        forget(self, "loo_scores_", "loo_weights_", "held_out_", "losses_", "threshold_")
+        forget(self, *OF_ONE_FIT, "losses_")
         self.partition_ = np.where(rows.weights > 0, (~rows.positive).astype(np.intp), -1)
         self.modes_ = np.full(len(rows.y), -1)
         self.modes_[counted] = chosen.modes
@@ -229,8 +233,9 @@ default=None
         if self.n_modes_ == 1:
             only = unwrap(self.models_[0]).model
             left_out = getattr(only, "loo_scores_", None)
-            if hasattr(only, "held_out_"):  # a model that is calibrated in folds
-                self.held_out_ = only.held_out_
+            for name in ("held_out_", "loo_groups_"):  # of a model that is calibrated in folds
+                if hasattr(only, name):
+                    setattr(self, name, getattr(only, name))
         elif left_out is not None and _verifier_of(rows.template).calibrate:
             self.calibration_ = rows.take(counted).calibration(left_out)
         if left_out is not None and not np.isnan(left_out).all():
@@ -239,8 +244,11 @@ default=None
             if (rest := np.flatnonzero(rows.weights == 0)).size:  # unseen by every verifier
                 scores[rest] = join(chosen.scores(rows.X[rest]), chosen.counts)
             self.loo_scores_ = self.calibration_(scores[None])
+            used = ~np.isnan(scores) & (rows.weights > 0)
             if np.ptp(rows.weights[counted]) > 0:
-                self.loo_weights_ = rows.weights[~np.isnan(scores) & (rows.weights > 0)]
+                self.loo_weights_ = rows.weights[used]
+            if rows.together is not None:
+                self.loo_groups_ = rows.together[used]
         if losses:
             self.losses_ = losses
 

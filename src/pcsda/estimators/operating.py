@@ -15,7 +15,7 @@ from sklearn.exceptions import NotFittedError
 from ..core import threshold
 from ..core.calibration import Scored, fit_calibration
 from ..core.density import NoDensity
-from ..core.linalg import Array, Mask
+from ..core.linalg import Array, Ints, Mask
 from ..core.threshold import Threshold, check_criterion
 from ..core.warning import warn
 from ..metrics import PriorEstimate, estimate_prior
@@ -87,7 +87,8 @@ def choose_threshold(
     -------
     Threshold
         The threshold, the expected rates of both errors, their 90% intervals, and the number of
-        rows from which the rates are estimated.
+        rows from which the rates are estimated. In the intervals, rows that were left out together
+        (`groups` of the fit) count as one row.
 
     Warns
     -----
@@ -119,7 +120,7 @@ def choose_threshold(
     if X is None and (why := _unlike_folds(self, rows)):
         warn(f"{why} Give rows that were not used for fitting as X and y, or use PCSDA")
     self.threshold_ = threshold.choose_threshold(
-        *rows[:3],
+        *rows,
         max_false_alarms=max_false_alarms,
         max_misses=max_misses,
         prior=prior,
@@ -173,7 +174,9 @@ def count(self: Verifier, X: MatrixLike) -> PriorEstimate:
     -------
     PriorEstimate
         The number and the share of positives with 90% intervals, and a note on what the data
-        cannot tell. The intervals allow for the error of a calibration with few positives.
+        cannot tell. The intervals allow for the error of a calibration with few positives, where
+        rows that were left out together (`groups` of the fit) count as one row. The rows of the
+        pool count as independent.
 
     See Also
     --------
@@ -277,12 +280,13 @@ def _rows_for(
 
 def left_out(model: Verifier) -> Scored | None:
     """Return the scores of rows left out one by one or in folds; None if the model has none."""
+    together: Ints | None = getattr(model, "loo_groups_", None)
     if not hasattr(model, "loo_scores_"):
         known = getattr(model, "held_out_", None)
-        return None if known is None else Scored(*known)
+        return None if known is None else Scored(*known)._replace(together=together)
     used = (model.partition_ >= 0) & ~np.isnan(model.loo_scores_)
     weights: Array | None = getattr(model, "loo_weights_", None)
-    return Scored(model.loo_scores_[used], model.partition_[used] == 0, weights)
+    return Scored(model.loo_scores_[used], model.partition_[used] == 0, weights, together)
 
 
 def _unlike_folds(model: Verifier, rows: Scored) -> str:
@@ -350,10 +354,8 @@ def count_positives(model: Verifier, llr: ArrayLike) -> PriorEstimate:
     if strange:  # recalibrate against the other labels, which the rest of a pool resembles
         own = fit_calibration(rows.scores[None], rows.positive, rows.weights)
         llr = own(np.asarray(llr, dtype=np.float64)[None])
-        rows = Scored(own(rows.scores[None]), rows.positive, rows.weights)
-    known = rows.positive.astype(np.intp), rows.scores
-    found = estimate_prior(
-        llr, calibrated_on=known if rows.weights is None else (*known, rows.weights)
-    )
+        rows = rows._replace(scores=own(rows.scores[None]))
+    known = rows.positive.astype(np.intp), rows.scores, rows.weights, rows.together
+    found = estimate_prior(llr, calibrated_on=known)
     why = _unlike_folds(model, rows)
     return replace(found, note=" ".join(filter(None, [found.note, why]))) if why else found

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import sparse
 from sklearn import pipeline
 
-from ..validation import MatrixLike
+from ..core.copies import few_values_repeat, silent_on_copies
+from ..validation import MatrixLike, is_dask
 from .learned import keeps_scores, learned_much, score_in_folds, warn_of_learned
 from .wrapping import VerifierMethods
 
@@ -59,12 +62,27 @@ class VerifierPipeline(VerifierMethods, pipeline.Pipeline):
         -------
         self : VerifierPipeline
         """
-        super().fit(X, y, **params)
+        # The last step sees mapped rows, in which columns of few values no longer look like it.
+        natural = _few_values_repeat(X)
+        with silent_on_copies() if natural else nullcontext():
+            super().fit(X, y, **params)
         if y is not None and keeps_scores(self):
             learned = learned_much(self, np.shape(y)[0])
             if learned and not score_in_folds(self, X, y, params):
                 warn_of_learned(self, learned)
         return self
+
+
+def _few_values_repeat(X: Any) -> bool:
+    """Return whether rows of numbers repeat because columns take few values; False for others."""
+    if not sparse.issparse(X):
+        if not (isinstance(X, np.ndarray) or hasattr(X, "iloc")) or is_dask(X):
+            return False
+        X = np.asarray(X)
+    if X.ndim != 2 or min(X.shape) == 0 or X.dtype.kind not in "biuf":
+        return False
+    plain = X.dtype in (np.float32, np.float64)
+    return few_values_repeat(X if plain else X.astype(np.float64))
 
 
 def make_pipeline(*steps: Any, memory: object = None, verbose: bool = False) -> VerifierPipeline:

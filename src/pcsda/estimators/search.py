@@ -19,7 +19,7 @@ from .candidates import template_of
 from .grid import Data, fit_last, with_setting
 from .ratios import accuracy
 from .selection import Choice, check_search, choose_setting, is_light_last
-from .steps import is_precomputed
+from .steps import is_precomputed, refuse_unchecked
 from .verifier import Verifier
 from .wrapping import VerifierMethods
 
@@ -149,6 +149,7 @@ class PCSDACV(
         subclass_labels: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
         groups: ArrayLike | None = None,
+        unchecked: ArrayLike | None = None,
     ) -> Self:
         """Choose the setting and fit the model on all rows.
 
@@ -162,11 +163,14 @@ class PCSDACV(
         sample_weight : array-like of shape (n_samples,), optional
         groups : array-like of shape (n_samples,), optional
             Rows of one group, such as frames of one recording, are left out together.
+        unchecked : None
+            Only for calls that suit every verifier: a search trusts its negatives.
 
         Returns
         -------
         self : PCSDACV
         """
+        refuse_unchecked(self, unchecked)
         template = template_of(self)
         final = check_search(self)
         validation.refuse_dask(X, y)

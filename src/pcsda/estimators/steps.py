@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
+from ..core.calibration import Scored
 from ..core.copies import warn_of_copies
 from ..core.fit import Fitted, Rule
 from ..core.linalg import Array, Ints, Mask, TooFewRowsError
@@ -50,8 +51,8 @@ PUBLISHED_CSDA: dict[str, Any] = {"shrinkage": 0, "calibrate": False}
 
 # Attributes that only some fits set; each fit removes them first.
 OF_ONE_FIT = (
-    *("partition_", "loo_scores_", "loo_weights_", "held_out_", "threshold_"),
-    *("against_strangers_", "subclass_names_", "subclass_examples_", "row_ids_"),
+    *("partition_", "loo_scores_", "loo_weights_", "loo_groups_", "held_out_"),
+    *("threshold_", "against_strangers_", "subclass_names_", "subclass_examples_", "row_ids_"),
 )
 # Default number of axes for CSDA. There may be as many axes as negatives or columns, but samples
 # determine a density along only a few dozen of them.
@@ -152,7 +153,7 @@ def check_training(
     return positive, weights, together, draw_seed(model.random_state)
 
 
-def refuse_unchecked(model: Verifier, unchecked: ArrayLike | None) -> None:
+def refuse_unchecked(model: BaseEstimator, unchecked: ArrayLike | None) -> None:
     """Reject unchecked negatives for a model that cannot look for positives among them."""
     if unchecked is not None:
         name = type(model).__name__
@@ -236,8 +237,13 @@ def keep_decision(model: Verifier, fitted: Fitted) -> None:
     check_rank(model, subspace.rank)
     forget(model, *OF_ONE_FIT)
     left, scores = subspace.left, fitted.left_out
-    if left is not None and left.unequal_mass is not None and scores is not None:
-        model.loo_weights_ = left.unequal_mass[~np.isnan(scores)]
+    if fitted.held_out is not None:
+        keep_held_out(model, fitted.held_out)
+    if left is not None and scores is not None:
+        if left.unequal_mass is not None:
+            model.loo_weights_ = left.unequal_mass[~np.isnan(scores)]
+        if left.together is not None:
+            model.loo_groups_ = left.together[~np.isnan(scores)]
     counts = subspace.projected.counts
     shares = np.array([counts[1:].sum(), counts[0]]) / counts.sum()
     model.class_prior_ = check_priors(model.priors, shares[:: sign_of(model)])
@@ -247,10 +253,15 @@ def keep_decision(model: Verifier, fitted: Fitted) -> None:
     model.subclass_counts_ = counts[1:]
     model.density_ = fitted.density
     model.calibration_ = fitted.calibration
-    if fitted.held_out is not None:
-        model.held_out_ = fitted.held_out[:3]
     if subspace.single_negatives:
         _keep_reference(model, subspace)
+
+
+def keep_held_out(model: Verifier, known: Scored) -> None:
+    """Store scores of held-out rows, and their groups if there are any."""
+    model.held_out_ = known.scores, known.positive, known.weights
+    if known.together is not None:
+        model.loo_groups_ = known.together
 
 
 def _keep_reference(model: Verifier, subspace: Subspace) -> None:

@@ -81,6 +81,8 @@ class Verifier(
     loo_scores_: Array
     # Weights of the left-out rows, unless all are equal.
     loo_weights_: Array
+    # Groups of the left-out or held-out rows, if the rows of a group were left out together.
+    loo_groups_: Ints
     # Scores, labels and weights of held-out rows, for models without `loo_scores_`.
     held_out_: tuple[Array, Mask, Array | None]
     # Only for a label of a bank: the ratios compare with strangers, not with the other labels.

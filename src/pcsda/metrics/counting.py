@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
@@ -13,6 +14,8 @@ from scipy.special import expit, ndtr
 from sklearn.utils import column_or_1d
 
 from ..core.linalg import Array, Mask
+from ..core.threshold import AS_ONE, n_independent
+from ..targets import check_groups
 from .trials import check_trials
 
 LEVEL = 0.9
@@ -76,7 +79,7 @@ class PriorEstimate:
 
 
 def estimate_prior(
-    llr: ArrayLike, *, calibrated_on: tuple[ArrayLike, ...] | None = None
+    llr: ArrayLike, *, calibrated_on: tuple[Any, ...] | None = None
 ) -> PriorEstimate:
     """Estimate the proportion and number of positives in a pool of unlabelled rows.
 
@@ -84,10 +87,11 @@ def estimate_prior(
     ----------
     llr : array-like of shape (n_samples,)
         Natural log-likelihood ratios for the rows, calibrated and without a prior.
-    calibrated_on : tuple (y_true, llr) or (y_true, llr, sample_weight), optional
+    calibrated_on : tuple (y_true, llr[, sample_weight[, groups]]), optional
         Labels and ratios of the held-out rows used for calibration; y_true is 1 or True for the
         class of interest. They show how uncertain slope and offset are, which widens the
-        intervals. Without them, the ratios are taken as exact.
+        intervals; the rows of a group count as one row. `sample_weight` and `groups` may be None.
+        Without `calibrated_on`, the ratios are taken as exact.
 
     Returns
     -------
@@ -264,7 +268,10 @@ def _binned(ratios: Array) -> _Pool:
 
 
 def _calibrations(
-    y_true: ArrayLike, llr: ArrayLike, sample_weight: ArrayLike | None = None
+    y_true: ArrayLike,
+    llr: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
 ) -> tuple[float, Array, Array, Array]:
     """Return a centre, and the slopes and offsets that held-out rows make plausible, with weights.
 
@@ -275,6 +282,11 @@ def _calibrations(
     positive, scores, given = check_trials(y_true, llr, "llr", None, sample_weight)
     weight = np.ones(len(scores)) if given is None else given
     weight = weight * (weight.sum() / (weight @ weight))  # sums to the effective number of rows
+    together = check_groups(groups, len(scores))
+    if together is not None:
+        for own in (positive, ~positive):
+            rows = weight[own]
+            weight[own] *= n_independent(rows, together[own], AS_ONE) / n_independent(rows)
     chance = expit(scores + np.log(weight[positive].sum() / weight[~positive].sum()))
     curve = weight * chance * (1 - chance)
     total = max(float(curve.sum()), np.finfo(float).tiny)

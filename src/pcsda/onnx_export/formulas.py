@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.preprocessing import normalize
 
-from ..core.density import Blend, Density, Mixture
+from ..core.density import Blend, Density, Mixture, Near
 from ..core.linalg import Array
 from ..core.pair import Pair
 from ..estimators import Verifier
@@ -175,6 +175,7 @@ def _weighted(graph: Graph, z: str, halves: Sequence[_Half], wide: int) -> str:
 
     `z` holds coordinates on all axes of the models, at most `wide`.
     """
+    nears, halves = [half.density for half in halves], [_inner(half) for half in halves]
     densities = [half.density for half in halves]
     chosen = [np.eye(wide)[:, half.axes][:, : len(half.density.base.positive)] for half in halves]
     if any(half.axes != slice(None) for half in halves):
@@ -189,7 +190,32 @@ def _weighted(graph: Graph, z: str, halves: Sequence[_Half], wide: int) -> str:
         columns = np.stack([_filled(axis[:, None], (wide, 1)) for axis, _ in axes])
         clouds = _log_ratios(graph, graph("MatMul", z, columns), [cloud for _, cloud in axes], 1)
         ratio = graph("Add", ratio, _scaled(graph, clouds, weights[:, 1:]))
+    if any(isinstance(near, Near) for near in nears):
+        ratio = graph("Sub", ratio, _distance(graph, z, nears, weights))
     return ratio
+
+
+def _inner(half: _Half) -> _Half:
+    """Return the half without the distance, which is half of each view."""
+    if not isinstance(half.density, Near):
+        return half
+    weights = tuple(0.5 * weight for weight in half.weights)
+    return replace(half, density=half.density.inner, weights=weights)
+
+
+def _distance(graph: Graph, z: str, nears: Sequence[Density], weights: Array) -> str:
+    """Compute what the distance takes from the ratio, of shape (models, rows).
+
+    `weights` holds those of the other half of each view.
+    """
+    reach, scale = np.ones((len(nears), 1)), np.zeros((len(nears), 1))
+    for place, near in enumerate(nears):
+        if isinstance(near, Near):
+            reach[place] = near.reach
+            scale[place] = 2 * weights[place, : near.n_views] @ near.scales
+    squares = graph.reduce("ReduceSumSquare", z, 2)
+    falling = graph("Log", graph("Add", graph("Div", squares, reach), 1.0))
+    return graph("Mul", falling, scale)
 
 
 def _bent(graph: Graph, ratios: str, models: Sequence[Verifier]) -> str:
