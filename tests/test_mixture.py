@@ -555,7 +555,7 @@ def test_a_warning_of_one_mode_names_the_mode():
     with pytest.warns(UserWarning, match="^mode . of 3, with 12 positives: groups puts all 12"):
         MixtureVerifier(LINEAR, n_modes=3).fit(X, y, groups=groups)
     X[0] = 50
-    with pytest.warns(UserWarning, match="^mode . of 4, with 1 positive: one positive is one"):
+    with pytest.warns(UserWarning, match="^mode . of 4, with 1 positive: a single positive"):
         MixtureVerifier(LINEAR, n_modes=4).fit(X, y)
 
 
