@@ -193,7 +193,7 @@ def every_case(found: dict[tuple, dict[str, np.ndarray]], method: str) -> str:
             gain, error = paired(f["ap_auto"] - f["ap_plain"])
             cost, _ = paired(f["ap_clean"] - f["ap_plain"])
             means = [f"{f[key].mean():.3f}" for key in ("ap_plain", "cllr_plain", "cllr_auto")]
-            facts = [dataset, str(n_positive), f"{hidden} %", str(len(f["covered"]))]
+            facts = [dataset, str(n_positive), f"{hidden}%", str(len(f["covered"]))]
             facts += [means[0], f"{gain:+.3f} ({error:.3f})", f"{cost:.3f}" if hidden else "–"]
             facts += [f"{np.median(f['share']):.1%}", f"{f['covered'].mean():.0%}", *means[1:]]
             lines.append([*facts, f"{np.median(f['count']):.2f}"])
@@ -206,18 +206,18 @@ INTRODUCTION = f"""
 # Hidden positives
 
 Negatives that nobody has checked contain positives. What does that cost, and how much of it does
-`contamination="auto"` regain? Here a known share of {N_NEGATIVE} negatives, 0 to 20 %, are
+`contamination="auto"` regain? Here a known share of {N_NEGATIVE} negatives, 0 to 20%, are
 positives; 3 or 10 others are known. A plain fit, a fit with `contamination="auto"` and a plain fit
 without the hidden positives score the same new rows. A case is a set, a number of positives and a
 share, with up to {SEEDS} problems of different classes and draws. ORL has too few rows of a person
-for more than 2 % hidden. "Clouds" are nine Gaussian clouds in 12 columns, "planted subspace" is
+for more than 2% hidden. "Clouds" are nine Gaussian clouds in 12 columns, "planted subspace" is
 `make_class_specific`. `python -m benchmarks.hidden` computes the results, and `--page` writes this
 page. [](defaults.md) says how the weight of the model without the suspects was chosen, on other
 draws of these sets.
 
-The interval is that of `contamination_`, meant to cover the truth in at least 85 % of problems. A
+The interval is that of `contamination_`, meant to cover the truth in at least 85% of problems. A
 case has a loss if the average precision is below that of the plain fit by more than two paired
-standard errors. Of the cost in average precision, summed over the cases with 5 % hidden or more in
+standard errors. Of the cost in average precision, summed over the cases with 5% hidden or more in
 which it exceeds {COSTLY}, at least a quarter should come back with 3 positives, and half with 10;
 the table also has the number of single cases in which it does. The last column is the median factor
 by which `count` is off on the new rows.

@@ -368,7 +368,7 @@ with three or more, on ORL and ISOLET in hardly any. With one row per label it d
 of Caltech101 and in no others; a loss there prompted this rule, which was chosen on the other data.
 Much depends on who the strangers are, so differences below two standard errors mean little: with
 eight draws, a method that is truly equal to the best of the six others would be seen ahead of all
-of them in 43 % of the lines (simulated with the covariances of these rows). On Caltech101, better
+of them in 43% of the lines (simulated with the covariances of these rows). On Caltech101, better
 covariances would hardly help: a two-covariance model that knows those of half of the other rows of
 the known labels, with its settings chosen on these very draws, is ahead of the best other method by
 less than two standard errors with any number of rows, and by 0.002 ±0.022 with ten. Faces and
@@ -378,7 +378,7 @@ strangers' rows.
 """
 WITHOUT_DOUBLES = """
 The better a method knows Faces, the surer it is that pictures of Faces_easy are Faces. If only one
-of the two is known, the figures above punish that, because these strangers are more than 10 % of
+of the two is known, the figures above punish that, because these strangers are more than 10% of
 all. Here they are left out, on the same draws.
 """
 PROMISES = """

@@ -350,11 +350,11 @@ def page(rows: list[Row]) -> str:
         part
         for share in (5, 10, 20, 30)
         for part in (
-            f"Recall after {share} % of the records:",
+            f"Recall after {share}% of the records:",
             _table(rows, REVIEWS, f"recall_{share}"),
         )
     ]
-    parts += [details("Recall after 5, 10, 20 and 30 % of the records", *screened)]
+    parts += [details("Recall after 5, 10, 20 and 30% of the records", *screened)]
     parts += [details("What was tried for documents", DOCUMENTS_TRIED.strip())]
     parts += ["## How many are left, and when to stop", ESTIMATES_WORDS.strip()]
     factors, *stops = _estimates(rows)
@@ -391,12 +391,12 @@ DOCUMENTS_TRIED = """
 """
 ESTIMATES_WORDS = """
 The factor is the ratio of the estimated to the true number of unlabelled members, or its inverse if
-that is larger, with half a row added to both. `stop()` was asked for 95 % after every 25 labels, in
-the reviews after every 50; "could" counts the searches that found 95 % of the class within 200
-labels, in the reviews within 30 % of the records. Classes of USPS and 15 scenes have more members
+that is larger, with half a row added to both. `stop()` was asked for 95% after every 25 labels, in
+the reviews after every 50; "could" counts the searches that found 95% of the class within 200
+labels, in the reviews within 30% of the records. Classes of USPS and 15 scenes have more members
 than that.
 
-The intervals hold in 92 to 100 % of the searches, except on Caltech101 after 50 labels. The count
+The intervals hold in 92 to 100% of the searches, except on Caltech101 after 50 labels. The count
 itself is rough: the target of a factor of 1.25 after 100 labels is met on ISOLET only, and by luck,
 because over all 26 letters the factor is 1.4. A median of 24 searches varies by chance from 1.1 to
 2.0 on ISOLET, 1.2 to 1.6 on USPS, 1.3 to 1.7 on 15 scenes and 1.6 to 3.3 on Caltech101. Hardly any
@@ -405,24 +405,24 @@ the unlabelled rows of each search has factors of 1.4 (15 scenes) to 2.7 (ISOLET
 before you rely on a count.
 
 If a class has several kinds and a whole kind is missing from the examples, the model cannot know of
-it. In 120 searches for classes of two to eight persons (ORL), the interval holds in 69 % after 100
+it. In 120 searches for classes of two to eight persons (ORL), the interval holds in 69% after 100
 labels. Then only an audit shows what is missing. The same is true of `stop()`: it came in 96 of 254
 searches within 200 labels, too early in 6, all of them for classes of four letters or persons.
 
 A threshold is chosen on the whole gallery, in which an unanswered row counts as a member with the
 probability that `remaining` gives it. In 130 searches that had no part in this choice, the rate of
-false alarms is within a factor of two of 1 % in 80 % of the cases on the sets used for tuning and
-in 76 % on Caltech101 and 15 scenes, and of 5 % in 93 %. The misses are 41 and 22 %, stated as 35
-and 30 %, and their intervals hold in 92 and 96 %. What is left is mostly the error of the count.
+false alarms is within a factor of two of 1% in 80% of the cases on the sets used for tuning and
+in 76% on Caltech101 and 15 scenes, and of 5% in 93%. The misses are 41 and 22%, stated as 35
+and 30%, and their intervals hold in 92 and 96%. What is left is mostly the error of the count.
 
 Documents are harder. On the reviews the factor is 1.2 to 2.7 after 100 labels, with four starts
 each; in planted searches the interval holds in all of those with one kind or a common topic, but in
-56 % with unrelated kinds. No search for documents stopped by the model.
+56% with unrelated kinds. No search for documents stopped by the model.
 """
 ESTIMATES_TRIED = """
 - *Where the estimate was tuned:* on ISOLET, USPS (also thinned to 30, 35, 60 and 150 members) and
   planted classes of 5 to 500 members. The thinned classes were added after an estimate had failed
-  on rare classes of Caltech101. The intervals were widened after they had held in 79 % of its
+  on rare classes of Caltech101. The intervals were widened after they had held in 79% of its
   searches at 50 labels; how much was chosen on ISOLET and USPS.
 - *The slope of the odds* is fitted to the answers, by the ratios that rows had before their answers
   and by left-out ratios. Left-out ratios alone count too many of the digits thinned to 30 members:
@@ -430,7 +430,7 @@ ESTIMATES_TRIED = """
   the error falls by 0.08 ±0.03; in 60 on Caltech101 it rises by 0.16 ±0.10.
 - *A longer tail for the class* (Student's t): the factor on USPS rises from 1.35 to 2.06.
 - *A larger count while nearly all answers are finds:* USPS 1.35 to 1.29, planted 1.61 to 1.65.
-- *The shape of the scores until 60 instead of 35 % of the answers are "no":* the error falls on
+- *The shape of the scores until 60 instead of 35% of the answers are "no":* the error falls on
   ISOLET, USPS and planted classes by 0.05 to 0.19 after 100 labels, but rises after 50 labels by
   0.07 ±0.03 on ISOLET and 0.13 ±0.06 on thinned digits.
 - *The distribution of scores over the whole gallery*, with the shape of left-out finds: too low by
@@ -442,8 +442,8 @@ ESTIMATES_TRIED = """
 - *A second count by logistic regression or least squares*, on a log scale, weighted where the class
   is large: the error falls by 0.03 ±0.02 to 0.06 ±0.02 on USPS and by 0.01 ±0.03 on 15 scenes, and
   rises after 50 labels by 0.007 ±0.003 on ISOLET. So little did not seem worth a second model.
-- *The threshold as a quantile of the random rows*, as it was before: within a factor of two of 1 %
-  in 51 and 61 % of the cases, with misses of 51 and 37 % stated as 12 and 14 %. The ratios plus a
+- *The threshold as a quantile of the random rows*, as it was before: within a factor of two of 1%
+  in 51 and 61% of the cases, with misses of 51 and 37% stated as 12 and 14%. The ratios plus a
   constant as log odds are as good as the mixtures, except if the class overlaps with the rest.
 - *A bound that forgets earlier answers faster, or falls more slowly,* avoids one of two stops that
   come too early, but stops later or not at all elsewhere.
@@ -496,7 +496,7 @@ def _estimates(rows: list[Row]) -> list[str]:
             ends.append([name, *map(str, (len(ours), could, len(stopped), early)), text])
     return [
         table(["set", "labels", "searches", "median factor", "interval holds"], lines),
-        table(["set", "searches", "could", "stopped", "below 95 %", "median recall at stop"], ends),
+        table(["set", "searches", "could", "stopped", "below 95%", "median recall at stop"], ends),
     ]
 
 

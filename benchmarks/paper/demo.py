@@ -26,7 +26,7 @@ from .summary import Summary, cells, summarise
 HEAD = ("", "mAP", "published", "F1", "published")
 LINE = "{:16}  {:>15}  {:>15}  {:>15}  {:>15}"
 EXPLANATION = """
-Each of the ten digits against the other nine, learned from 70 % of scikit-learn's 1797 digits and
+Each of the ten digits against the other nine, learned from 70% of scikit-learn's 1797 digits and
 tested on the rest: mean average precision of the ranking and F1 of the classification, with the
 standard deviation over the ten problems. The published numbers are those of the paper on OptDigits,
 of which these digits are a part: all 5620 of them, five splits and finer grids. Here it is one

@@ -27,7 +27,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
         description="Measure pcsda against the limit (the BLAS and LAPACK calls that no "
         "implementation can avoid)\nand against what a user would choose instead. Contestants take "
         "turns within one run; the best\nround counts. Close other programs first: runs "
-        "in which the limit varies by more than\n20 % are discarded and repeated.",
+        "in which the limit varies by more than\n20% are discarded and repeated.",
         epilog=f"jobs:\n{listed}\n\nexamples:\n"
         "  python -m benchmarks.speed --quick            see everything run, in two minutes\n"
         "  python -m benchmarks.speed --jobs kernel-fit  one job at full size, others kept\n"

@@ -12,8 +12,8 @@ from .rows import Row
 LEGEND = """\
 Times are those of the best round. The ratio is to the first contestant of each job: the limit, or
 the peer that the bound names. The range is that of the ratios within single rounds. `~` marks
-noise: the first contestant varied by more than 20 % in every run, or other programs used more than
-10 % of the machine. Verdicts from such runs are followed by `?`.
+noise: the first contestant varied by more than 20% in every run, or other programs used more than
+10% of the machine. Verdicts from such runs are followed by `?`.
 """
 GROWTH_LEGEND = """\
 Growth: the exponent is the slope of log time (or memory) over log size, with its standard error.

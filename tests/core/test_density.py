@@ -726,7 +726,7 @@ def test_pickles_with_distance_hold_only_what_was_fitted():
     assert_array_equal(pickle.loads(pickle.dumps(near)).views(z), before)
 
 
-@pytest.mark.filterwarnings("ignore:(one positive|gamma='positive')")
+@pytest.mark.filterwarnings("ignore:(a single positive|gamma='positive')")
 @pytest.mark.parametrize("make", [PCSDA, KernelPCSDA])
 def test_only_a_single_positive_is_averaged_with_the_distance(make):
     X, y = make_class_specific(400, random_state=0, return_X_y=True)
