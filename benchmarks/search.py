@@ -311,11 +311,12 @@ found, averaged over classes, with the standard error of the difference to pcsda
 a line is bold. All other methods except Rocchio also learn from 300 random rows as negatives.
 
 The session leads or ties on ISOLET, 15 scenes and USPS; on USPS nearly every row that any method
-shows is a find. On Caltech101 it does not always lead: cosine is ahead after 50 labels from one
-and from ten examples, logistic regression after 100 labels from ten examples and after 200 labels. No gap is
-more than a standard error. Its settings were chosen on ISOLET, on USPS (also with thinned classes)
-and on ORL. No value was chosen on 15 scenes, Caltech101 and the reviews, but variants had been
-tried on them before, so they are not quite unseen. The other methods do not depend on this library.
+shows is a find. On Caltech101 it does not always lead: cosine is ahead after 50 labels from one and
+from ten examples, logistic regression after 100 labels from ten examples and after 200 labels. No
+gap is more than a standard error. Its settings were chosen on ISOLET, on USPS (also with thinned
+classes) and on ORL. No value was chosen on 15 scenes, Caltech101 and the reviews, but variants had
+been tried on them before, so they are not quite unseen. The other methods do not depend on this
+library.
 
 `python -m benchmarks.search` computes the results and writes this page.
 """
