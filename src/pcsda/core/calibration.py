@@ -41,6 +41,10 @@ class Scored(NamedTuple):
         mass = np.ones(len(self.scores)) if self.weights is None else self.weights
         return evidence_of(mass, self.together)
 
+    def with_scores(self, scores: Array) -> Scored:
+        """Return the same rows with other scores."""
+        return Scored(scores, *self[1:])
+
     def finite(self) -> Scored:
         """Return only the rows whose score is finite."""
         seen = np.isfinite(self.scores)

@@ -212,7 +212,7 @@ def calibrated_on(calibration: Calibration, unseen: Scored) -> tuple[Calibration
     found = fit_calibration(*with_strays(scores[None], positive, weight))
     count = float(weight[positive].sum())
     then = calibration.then(found.slope, found.offset).limited(count)
-    return then, unseen._replace(scores=then.since(calibration)(scores[None]))
+    return then, unseen.with_scores(then.since(calibration)(scores[None]))
 
 
 def estimate(subspace: Subspace, rule: Rule) -> tuple[Estimate | Near, Array | None]:

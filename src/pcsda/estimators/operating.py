@@ -283,7 +283,7 @@ def left_out(model: Verifier) -> Scored | None:
     together: Ints | None = getattr(model, "loo_groups_", None)
     if not hasattr(model, "loo_scores_"):
         known = getattr(model, "held_out_", None)
-        return None if known is None else Scored(*known)._replace(together=together)
+        return None if known is None else Scored(*known, together)
     used = (model.partition_ >= 0) & ~np.isnan(model.loo_scores_)
     weights: Array | None = getattr(model, "loo_weights_", None)
     return Scored(model.loo_scores_[used], model.partition_[used] == 0, weights, together)
@@ -354,7 +354,7 @@ def count_positives(model: Verifier, llr: ArrayLike) -> PriorEstimate:
     if strange:  # recalibrate against the other labels, which the rest of a pool resembles
         own = fit_calibration(rows.scores[None], rows.positive, rows.weights)
         llr = own(np.asarray(llr, dtype=np.float64)[None])
-        rows = rows._replace(scores=own(rows.scores[None]))
+        rows = rows.with_scores(own(rows.scores[None]))
     known = rows.positive.astype(np.intp), rows.scores, rows.weights, rows.together
     found = estimate_prior(llr, calibrated_on=known)
     why = _unlike_folds(model, rows)
