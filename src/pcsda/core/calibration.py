@@ -43,7 +43,7 @@ class Scored(NamedTuple):
 
     def with_scores(self, scores: Array) -> Scored:
         """Return the same rows with other scores."""
-        return Scored(scores, *self[1:])
+        return Scored(scores, self.positive, self.weights, self.together)
 
     def finite(self) -> Scored:
         """Return only the rows whose score is finite."""
