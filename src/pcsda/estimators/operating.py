@@ -282,8 +282,10 @@ def left_out(model: Verifier) -> Scored | None:
     """Return the scores of rows left out one by one or in folds; None if the model has none."""
     together: Ints | None = getattr(model, "loo_groups_", None)
     if not hasattr(model, "loo_scores_"):
-        known = getattr(model, "held_out_", None)
-        return None if known is None else Scored(*known, together)
+        if not hasattr(model, "held_out_"):
+            return None
+        scores, positive, mass = model.held_out_
+        return Scored(scores, positive, mass, together)
     used = (model.partition_ >= 0) & ~np.isnan(model.loo_scores_)
     weights: Array | None = getattr(model, "loo_weights_", None)
     return Scored(model.loo_scores_[used], model.partition_[used] == 0, weights, together)
