@@ -34,7 +34,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from .archive import check_entries, check_room, check_schema
 from .core.calibration import Calibration
-from .core.density import Blend, Density, Marginal, Mixture, Near, NoDensity, Posterior
+from .core.density import Blend, Density, Marginal, Mixture, NoDensity, Posterior
+from .core.near import Near
 from .core.pair import Pair
 from .core.scatter import GroupScatter
 from .core.threshold import Threshold

@@ -29,9 +29,10 @@ from threadpoolctl import threadpool_limits
 from pcsda import PCSDA, KernelPCSDA
 from pcsda.core import left_density, linalg, solvers
 from pcsda.core.covariance import Moments
-from pcsda.core.density import Blend, Marginal, Mixture, Near, NoDensity, fit_density
+from pcsda.core.density import Blend, Marginal, Mixture, NoDensity, fit_density
 from pcsda.core.linalg import SingularMatrixError, TooFewRowsError
 from pcsda.core.loo import LeftOut
+from pcsda.core.near import Near
 from pcsda.core.scatter import GroupScatter
 from pcsda.core.student import HEAVIEST, LIGHTEST
 from pcsda.datasets import make_class_specific

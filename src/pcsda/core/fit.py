@@ -18,9 +18,10 @@ import numpy as np
 
 from .calibration import Calibration, Scored, fit_calibration
 from .covariance import Moments
-from .density import Blend, Density, Estimate, Marginal, Near, NoDensity, fit_density
+from .density import Blend, Density, Estimate, Marginal, NoDensity, fit_density
 from .linalg import Array, Ints, SingularMatrixError
 from .loo import EVERY, Leave
+from .near import Near
 from .predictive import pseudo_positives, with_pseudo_positives, with_strays
 from .subspace import Factor, Subspace
 

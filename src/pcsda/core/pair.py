@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .calibration import Calibration
-from .density import Blend, Mixture, Near
+from .density import Blend, Mixture
 from .fit import Fitted
 from .linalg import Array, Floats, Ints, Mask
+from .near import Near
 from .subspace import Subspace
 
 # Densities that can be one of a pair.

@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.preprocessing import normalize
 
-from ..core.density import Blend, Density, Mixture, Near
+from ..core.density import Blend, Density, Mixture
 from ..core.linalg import Array
+from ..core.near import Near
 from ..core.pair import Pair
 from ..estimators import Verifier
 from ..estimators.ratios import FARTHEST
