@@ -89,6 +89,11 @@ OLD_TYPES: dict[str, tuple[type, ...]] = {
 OLD_NAMES = {f"pcsda.{m}.{kind.__name__}": kind for m, kinds in OLD_TYPES.items() for kind in kinds}
 OLD_NAMES["pcsda.calibration.Calibration"] = OldCalibration
 OLD_NAMES["pcsda.core.density.Density"] = OldDensity
+# Names in files of format 2 that were written before these types had modules of their own.
+OLD_NAMES |= {
+    f"pcsda.core.density.{kind.__name__}": kind
+    for kind in (Blend, Marginal, Mixture, Near, Posterior)
+}
 # scikit-learn's selectors of columns, such as SelectKBest, hold one of these functions. They only
 # compute numbers from arrays.
 COLUMN_SCORES = (chi2, f_classif, mutual_info_classif)
@@ -199,9 +204,8 @@ def load(path: str | os.PathLike[str]) -> Any:
     skops_io = _skops_io()
     with _as_unreadable(path):
         _check_claims(payload)
-        trusted = TRUSTED
-        if facts.get("format") == 1:
-            payload, trusted = _with_new_names(payload), TRUSTED_OLD
+        payload = _with_new_names(payload)
+        trusted = TRUSTED_OLD if facts.get("format") == 1 else TRUSTED
         foreign = sorted({*skops_io.get_untrusted_types(data=payload)} - {*trusted})
     if foreign:
         raise ValueError(
@@ -387,18 +391,20 @@ def _check_claims(payload: bytes) -> None:
 
 
 def _with_new_names(payload: bytes) -> bytes:
-    """Rename the types of format 1 in the schema of a packed model."""
-    packed = io.BytesIO()
-    with ZipFile(io.BytesIO(payload)) as old, ZipFile(packed, "w") as new:
-        for entry in old.infolist():
-            data = old.read(entry)
-            if entry.filename == "schema.json":
-                schema = json.loads(data)
-                for _, node in _nodes(schema, ""):
-                    if (known := OLD_NAMES.get(_type_name(node))) is not None:
-                        node.update(__module__=known.__module__, __class__=known.__name__)
-                data = json.dumps(schema).encode()
-            new.writestr(entry, data)
+    """Rename the types in the schema of a packed model that had other names in earlier versions."""
+    with ZipFile(io.BytesIO(payload)) as old:
+        schema = json.loads(old.read("schema.json"))
+        renamed = [node for _, node in _nodes(schema, "") if _type_name(node) in OLD_NAMES]
+        if not renamed:
+            return payload
+        for node in renamed:
+            known = OLD_NAMES[_type_name(node)]
+            node.update(__module__=known.__module__, __class__=known.__name__)
+        packed = io.BytesIO()
+        with ZipFile(packed, "w") as new:
+            for entry in old.infolist():
+                is_schema = entry.filename == "schema.json"
+                new.writestr(entry, json.dumps(schema) if is_schema else old.read(entry))
     return packed.getvalue()
 
 
