@@ -228,6 +228,20 @@ class BankRows:
         return replace(self, labels=labels)
 
 
+class KnownRowError(ValueError):
+    """Error raised for a row that the bank already has.
+
+    `row` is the number of the row, and `fault` says what is wrong with it.
+    """
+
+    def __init__(self, row: int, name: str, fault: str) -> None:
+        super().__init__(row, name, fault)
+        self.row, self.name, self.fault = row, name, fault
+
+    def __str__(self) -> str:
+        return f"row {self.row} of {self.name} {self.fault}"
+
+
 @dataclass(frozen=True)
 class Change:
     """Rows added to a bank, or a label removed from it.

@@ -50,6 +50,24 @@ class StoreError(ValueError):
     """Error raised if a store cannot be used; the message suggests a remedy."""
 
 
+class OtherGalleryError(StoreError):
+    """Error raised if a store has labels for another gallery."""
+
+    def __init__(self, path: object, other: str) -> None:
+        super().__init__(path, other)
+        self.path, self.other = path, other
+
+    def __str__(self) -> str:
+        return self.saying("carry_over=True")
+
+    def saying(self, setting: str) -> str:
+        """Return the message; `setting` keeps the labels of the ids that both galleries have."""
+        return (
+            f"{self.path} has labels for another gallery ({self.other}); give that gallery, "
+            f"another store, or {setting} to keep the labels of the ids that are still there"
+        )
+
+
 @dataclass(frozen=True)
 class Entry:
     """A label that a user gave to a row.
