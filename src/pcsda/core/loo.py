@@ -131,13 +131,11 @@ class Shifts:
 
     def of(self, part: slice) -> Array:
         """Return the moves of the subclass means, shape (n, K, d), for a slice of the P rows."""
-        moves: Array = self.steps[part].swapaxes(1, 2) @ self.plane[part]
-        return moves
+        return self.steps[part].swapaxes(1, 2) @ self.plane[part]
 
     def of_mean(self, shares: Array) -> Array:
         """Return the moves (P, d) of the mean of the subclass means with the given weights."""
-        moves: Array = ((self.steps @ shares)[:, None] @ self.plane)[:, 0]
-        return moves
+        return ((self.steps @ shares)[:, None] @ self.plane)[:, 0]
 
     def take(self, chosen: Ints) -> Shifts:
         """Return the shifts of a subset of the left-out rows, which get the numbers 0, 1, ..."""

@@ -356,8 +356,7 @@ def numbered_labels(y: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
 def places_of(labels: NDArray[Any], among: NDArray[Any]) -> Ints:
     """Return the position of each label among other labels, or -1; both arrays are sorted."""
     near = np.minimum(np.searchsorted(among, labels), len(among) - 1)
-    places: Ints = np.where(among[near] == labels, near, -1)
-    return places
+    return np.where(among[near] == labels, near, -1)
 
 
 def warn_of_shared_rows(X: Floats, labels: Ints, classes: NDArray[Any]) -> None:

@@ -336,8 +336,7 @@ class KindredLabels:
         if self.kernel is not None:
             return mean
         axes = self.shared.axes.astype(np.float64)
-        moved: Array = mean - np.linalg.lstsq(axes, shift, rcond=None)[0]
-        return moved
+        return mean - np.linalg.lstsq(axes, shift, rcond=None)[0]
 
     def changed(self, change: Change) -> KindredLabels:
         """Return the labels after a change of rows.

@@ -246,8 +246,7 @@ def fit_pooled(training: Training, shared: SharedRows) -> tuple[Solved, Array, D
 def _scores(part: Strangers, calibration: Callable[[Array], Array], moved: Array) -> Array:
     """Return the calibrated scores of n strangers for L labels, shape (L, n)."""
     slopes, offsets = np.exp(moved[part.labels, :1]), moved[part.labels, 1:]
-    scores: Array = slopes * calibration(part.views) + offsets
-    return scores
+    return slopes * calibration(part.views) + offsets
 
 
 def _background(shared: SharedRows, rng: np.random.Generator, most: int) -> list[Ints]:

@@ -161,8 +161,7 @@ class SeparateLabels:
             scores = self._refitted(kept, gone, number)
         except ValueError:  # the remaining rows do not determine a label
             return np.zeros(0)
-        own: Array = scores[np.arange(len(gone)), labels[gone]]
-        return own
+        return scores[np.arange(len(gone)), labels[gone]]
 
     def _as_found(self, labels: Ints, kept: Ints, strangers: Floats) -> Array:
         """Fit labels to the rows `kept`, with the settings that the searches of the bank chose.
