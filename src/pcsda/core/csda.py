@@ -229,23 +229,24 @@ def csda_subspace(
     most = width if most is None else most
     ridge = ridge_of(scatter.total_variance, criterion.regularization)
     d = None if n_components is None else min(n_components, most)
-    with naming_the_ridge(width, criterion.regularization):
-        if projection is not None:
-            pass
-        elif criterion.by_ratio:
-            projection = csda_solvers.trace_ratio(
-                scatter, ridge, d or most, learn_reference=criterion.learn_reference
-            )
-        elif criterion.solver == "lowrank":
-            projection = csda_solvers.lowrank(scatter, ridge, d)
-        elif criterion.solver in csda_solvers.TARGETS:
-            raise ValueError(
-                f"solver={criterion.solver!r} needs the samples; use 'eigen' or 'lowrank'"
-            )
-        else:
-            projection = csda_solvers.eigen(scatter, ridge, d)
+    if projection is None:
+        with naming_the_ridge(width, criterion.regularization):
+            projection = _solved_scatter(scatter, criterion, ridge, d, most)
     found = linear_subspace(scatter, keep_leading(projection, d, most), ridge)
     ridged = found.ridged - found.projected.within  # the negatives are not in the denominator
     delta = scatter.counts[1:] @ found.projected.delta / scatter.n_negative
     reference = -projection.step * delta if projection.step else None
     return replace(found, ridged=ridged, single_negatives=True, reference=reference)
+
+
+def _solved_scatter(
+    scatter: GroupScatter, criterion: Criterion, ridge: float, d: int | None, most: int
+) -> Projection:
+    """Find the `d` leading directions, by default all, from group statistics alone."""
+    if criterion.by_ratio:
+        learn = criterion.learn_reference
+        return csda_solvers.trace_ratio(scatter, ridge, d or most, learn_reference=learn)
+    if criterion.solver in csda_solvers.TARGETS:
+        raise ValueError(f"solver={criterion.solver!r} needs the samples; use 'eigen' or 'lowrank'")
+    solve = csda_solvers.lowrank if criterion.solver == "lowrank" else csda_solvers.eigen
+    return solve(scatter, ridge, d)
