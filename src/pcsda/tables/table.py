@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from itertools import pairwise
 from math import isfinite
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -297,18 +297,35 @@ def missing(values: NDArray[Any]) -> Mask:
     return np.asarray(gaps.reshape(len(gaps), -1).any(axis=1))
 
 
+class Odd(NamedTuple):
+    """A text in a column of numbers, its row, and its decimal separator if that is at fault."""
+
+    text: str
+    row: int
+    decimal: str = ""
+
+
+def odd_value(values: NDArray[Any]) -> Odd | None:
+    """Return the first value of a column that is text but not a number; None if there is none."""
+    if values.dtype.kind not in "OU" or values.ndim > 1:
+        return None
+    for row, value in enumerate(values.tolist()):
+        if isinstance(value, str) and not _is_plain(value):
+            comma = "," in value and is_number(value.replace(",", "."))
+            return Odd(value, row, "," if comma else "")
+    first = values[0] if values.size else None
+    if isinstance(first, str) and "." in first:  # read with a decimal comma
+        return Odd(first, 0, ".")
+    return None
+
+
 def example(values: NDArray[Any]) -> str:
     """Return text for a message: the first value that is not a number, and its row."""
-    if values.dtype.kind in "OU" and values.ndim == 1:
-        for row, value in enumerate(values.tolist()):
-            if isinstance(value, str) and not _is_plain(value):
-                comma = "," in value and is_number(value.replace(",", "."))
-                point = " with a decimal comma" if comma else ""
-                return f" ({value[:30]!r} in row {row}{point})"
-        first = values[0] if values.size else None
-        if isinstance(first, str) and "." in first:  # read with a decimal comma
-            return f" ({first[:30]!r} in row 0 with a decimal point)"
-    return f" ({values.dtype})"
+    odd = odd_value(values)
+    if odd is None:
+        return f" ({values.dtype})"
+    mark = {",": " with a decimal comma", ".": " with a decimal point"}.get(odd.decimal, "")
+    return f" ({odd.text[:30]!r} in row {odd.row}{mark})"
 
 
 def is_number(text: str) -> bool:
