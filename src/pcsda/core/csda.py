@@ -13,7 +13,7 @@ from .direct import keep_leading, linear_subspace, out_of_row_span
 from .kernel_matrix import FeatureFactor, features_of, kernel_ridge, not_definite
 from .linalg import Array, Floats, Ints, SingularMatrixError
 from .loo import Leave
-from .scatter import GroupScatter, group_means
+from .scatter import Grouping, GroupScatter
 from .solvers import Projection
 from .spread import centred, naming_the_ridge, ridge_of
 from .subspace import Factor, Subspace
@@ -102,9 +102,8 @@ class CSDAFactor:
         self, X: Array, groups: Ints, ridge: float, n_components: int | None, most: int
     ) -> Subspace:
         """Solve CSDA for centred wide rows from inner products, in ``N^2 D`` operations."""
-        counts = np.bincount(groups, self.weights).astype(np.float64)
-        means = group_means(X, groups, counts, self.weights)
-        root = np.ones(len(groups)) if self.weights is None else np.sqrt(self.weights)
+        division = Grouping.of(groups, self.weights)
+        means, root = division.means(X), np.sqrt(division.weight)
         rows = X - means[0]
         scaled = rows if self.weights is None else rows * root[:, None]
         inner = Centred(scaled @ scaled.T, groups, ridge, root)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from .alignment import Turn, turn_of, without_subclass
 from .calibration import evidence_of
 from .linalg import Array, Floats, Ints, Mask
+from .scatter import Grouping
 
 # A row is alone in its group if the other rows have at most this share of the group's weight.
 ALONE = 1e-10
@@ -58,6 +59,11 @@ class Leave:
     def take(self, values: NDArray[Any]) -> NDArray[Any]:
         """Select the values of the left-out rows from the values of all training rows."""
         return values if self.rows is None else values[self.rows]
+
+    def of_groups(self, division: Grouping) -> Grouping:
+        """Return the groups of the left-out rows; the counts are still those of all rows."""
+        weights = None if division.weights is None else self.take(division.weights)
+        return Grouping(self.take(division.groups), division.counts, weights)
 
 
 EVERY = Leave()
@@ -343,9 +349,7 @@ def left_out(
     gap: Array,
     gram: Array,
     rotation: Array,
-    groups: Ints,
-    counts: Array,
-    weights: Array | None = None,
+    division: Grouping,
     out: tuple[Array, Array] | None = None,
 ) -> LeftOut:
     """Project each row onto the axes of the model fitted without that row.
@@ -364,11 +368,12 @@ def left_out(
     rotation : array of shape (K, d)
         ``Q Lambda^(-1/2)`` for all axes, where Q and Lambda are the eigenvectors and eigenvalues of
         G.
-    groups, weights : arrays of shape (n,)
-    counts : array of shape (K + 1,)
+    division : Grouping
+        The groups and weights of the n rows; the counts are those of all training rows.
     out : two arrays of shape (n, d), optional
         Arrays in which coordinates and residuals are stored; fastest in Fortran order.
     """
+    groups, counts, weights = division
     total, weight = counts[groups], 1.0 if weights is None else weights
     alone = alone_rows(groups, counts, weights)
     gaps, known = gap, ~alone & (gap > SMALLEST_GAP)

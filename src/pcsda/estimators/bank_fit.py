@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, clone
 
 from ..core.linalg import Array, Floats, Ints, SingularMatrixError
-from ..core.scatter import group_means
+from ..core.scatter import Grouping
 from ..core.shared_rows import BACKGROUND
 from ..partition import nearest
 from ..targets import check_groups
@@ -76,8 +76,7 @@ class BankFit:
             rows = np.concatenate([X, others])
             labels = np.append(labels, np.full(len(others), BACKGROUND))
             if clusters is not None:
-                sizes = np.bincount(clusters).astype(np.float64)
-                near = nearest(others, group_means(X, clusters, sizes, None))
+                near = nearest(others, Grouping.of(clusters).means(X))
                 clusters = np.append(clusters, near)
             if together is not None:
                 together = np.append(together, together.max() + 1 + np.arange(len(others)))
@@ -167,8 +166,7 @@ class BankFit:
     def _set_rows(self, rows: BankRows) -> None:
         """Store the rows and compute their cluster means."""
         self._rows, self.clusters_ = rows, rows.clusters
-        sizes = np.bincount(rows.clusters).astype(np.float64)
-        self.centroids_ = group_means(rows.X, rows.clusters, sizes, None)
+        self.centroids_ = Grouping.of(rows.clusters).means(rows.X)
 
     def _auto_ridge(self, labels: Ints) -> float:
         """Return the relative ridge for a label of median size.
