@@ -62,19 +62,16 @@ class SolvedLabel:
 
     def thinned(self, most: int) -> SolvedLabel:
         """Keep the label's own left-out rows and at most `most` other left-out rows."""
-        left = self.subspace.left
-        assert left is not None
+        left = self.subspace.left_rows
         others = np.arange(self.n_own, len(left.groups))
-        step = -(-len(others) // most) if most else 1
-        few = others[::step] if most else others[:0]
-        chosen = np.concatenate([np.arange(self.n_own), few])
+        step = -(-len(others) // most)
+        chosen = np.concatenate([np.arange(self.n_own), others[::step]])
         return replace(self, subspace=replace(self.subspace, left=left.take(chosen)))
 
     @property
     def own_left(self) -> LeftOut:
         """The label's own left-out rows."""
-        assert self.subspace.left is not None
-        return self.subspace.left.take(slice(0, self.n_own))
+        return self.subspace.left_rows.take(slice(0, self.n_own))
 
 
 def solve_labels(

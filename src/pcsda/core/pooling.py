@@ -110,8 +110,7 @@ def common_tails(labels: Sequence[SolvedLabel], densities: Sequence[Mixture | Bl
     about_centres: list[tuple[Array, Array]] = []
     on_axis: list[tuple[Array, Array]] = []
     for label, density, width in zip(labels, densities, widths, strict=True):
-        left = label.subspace.left
-        assert left is not None
+        left = label.subspace.left_rows
         if width != usual:
             continue
         known, squares = left_out_squares(density.base.spreads[1], density.base.centres, left)

@@ -62,6 +62,12 @@ class Subspace:
     single_negatives: bool = False
     reference: Array | None = None
 
+    @property
+    def left_rows(self) -> LeftOut:
+        """The left-out rows, for code that runs only if rows were left out."""
+        assert self.left is not None
+        return self.left
+
     def leading(self, d: int) -> Subspace:
         """Return the subspace with only the first `d` axes."""
         return replace(
