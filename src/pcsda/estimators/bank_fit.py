@@ -17,10 +17,10 @@ from ..partition import nearest
 from ..targets import check_groups
 from ..validation import MatrixLike, named, validated
 from .bank_scores import USUAL_RATE, Labels
+from .candidates import template_of
 from .changes import BankRows, Settings, alone, check_background
 from .kindred_choice import are_kindred
 from .kindred_labels import KindredLabels
-from .linear import PCSDA
 from .naming import name_in_bank
 from .pooled_labels import PooledLabels, can_pool
 from .separate import SeparateLabels
@@ -112,7 +112,7 @@ class BankFit:
 
     @property
     def _template(self) -> Any:
-        template = PCSDA() if self.estimator is None else self.estimator
+        template = template_of(self)
         names = {"regularization": "regularization_", "gamma": "_gamma"}
         found = {name: getattr(self, own) for name, own in names.items() if hasattr(self, own)}
         return clone(template).set_params(**found) if found else template
@@ -173,9 +173,7 @@ class BankFit:
 
         All labels use this ridge, so that they can share a factorisation.
         """
-        median = float(np.median(np.bincount(labels[labels >= 0])))
-        template = PCSDA() if self.estimator is None else self.estimator
-        return auto_ridge(template, median)
+        return auto_ridge(template_of(self), float(np.median(np.bincount(labels[labels >= 0]))))
 
     def _name_separate(self, chosen: slice = slice(None)) -> None:
         """Name the subclasses of models that were just fitted separately.

@@ -235,8 +235,9 @@ def is_frame(data: object) -> bool:
     return known or (hasattr(data, "iloc") and hasattr(data, "columns"))
 
 
-def of_frame(data: Any, source: str = "the data frame") -> Table:
+def of_frame(data: Any) -> Table:
     """Convert a data frame, from pandas or with the Arrow interface, to a Table."""
+    source = "the data frame"
     if hasattr(data, "iloc"):
         names = [str(name) for name in data.columns]
         check_names(source, names)
