@@ -375,7 +375,7 @@ def left_out(
     """
     groups, counts, weights = division
     total, weight = counts[groups], 1.0 if weights is None else weights
-    alone = alone_rows(groups, counts, weights)
+    alone = alone_rows(*division)
     gaps, known = gap, ~alone & (gap > SMALLEST_GAP)
     rest = np.where(alone, 1.0, total - weight)  # unused for rows that are alone
     gap = np.where(known, gap, 1.0)
@@ -388,8 +388,7 @@ def left_out(
     reach = np.where(negative, reach, shift)
     # One row per axis, so that operations on all samples run over contiguous memory.
     turn = rotation.T
-    if out is None:
-        out = np.empty((len(turn), len(groups))).T, np.empty((len(turn), len(groups))).T
+    out = out or (np.empty((len(turn), len(groups))).T, np.empty((len(turn), len(groups))).T)
     coordinate, residual = out[0].T, out[1].T
     # Rotate everything first. A negative in group k needs G_k and e_k; a positive needs 0 and -1.
     solved = turn @ residuals.T
