@@ -247,40 +247,30 @@ def labels(table: Table, name: str, option: str = "--label") -> NDArray[np.str_]
                 f"{option} {name}: this column of {table.source} holds records, not labels"
             ) from None
         where = f"{option} {name}: {table.source}"
-        _warn_of_equal(list(seen), where)
+        texts = [value for value in seen if isinstance(value, str)]
+        numbers = [text for text in texts if is_number(text)]
+        _warn_of_alike(numbers, float, where, "the same number written in two ways", "values")
         if option == "--label":
-            _warn_of_spelling(list(seen), where)
+            how = "which differ only in case or in spaces"
+            _warn_of_alike(texts, lambda text: text.strip().casefold(), where, how, "labels")
         return np.array([as_text(value) for value in seen], dtype=str)[codes]
     found, places = np.unique(values, return_inverse=True)
     return np.asarray(np.array([as_text(value) for value in found], dtype=str)[places])
 
 
-def _warn_of_equal(values: Sequence[Any], where: str) -> None:
-    """Warn if two values are one number written in two ways."""
-    seen: dict[float, Any] = {}
-    for value in values:
-        if isinstance(value, str) and is_number(value):
-            other = seen.setdefault(float(value), value)
-            if other != value:
-                warn(
-                    f"{where} has {other!r} and {value!r}, the same number written in two ways; "
-                    "they count as different values, so write them alike if they are not"
-                )
-                return
-
-
-def _warn_of_spelling(values: Sequence[Any], where: str) -> None:
-    """Warn if two labels differ only in case, or in spaces around them."""
-    seen: dict[str, str] = {}
-    for value in values:
-        if isinstance(value, str):
-            other = seen.setdefault(value.strip().casefold(), value)
-            if other != value:
-                warn(
-                    f"{where} has {other!r} and {value!r}, which differ only in case or in spaces; "
-                    "they count as different labels, so write them alike if they are not"
-                )
-                return
+def _warn_of_alike(
+    texts: Sequence[str], meaning: Callable[[str], Any], where: str, how: str, what: str
+) -> None:
+    """Warn if two texts have the same meaning; `how` says in what way, and `what` names them."""
+    seen: dict[Any, str] = {}
+    for text in texts:
+        other = seen.setdefault(meaning(text), text)
+        if other != text:
+            warn(
+                f"{where} has {other!r} and {text!r}, {how}; they count as different {what}, so "
+                "write them alike if they are not"
+            )
+            return
 
 
 def missing(values: NDArray[Any]) -> Mask:
