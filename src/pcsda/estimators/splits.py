@@ -8,11 +8,11 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
-from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 from sklearn.pipeline import Pipeline
 
 from .. import validation
 from ..core.linalg import Array, Ints, Mask
+from ..folds import stratified
 from ..maps import NystroemMap
 from ..partition import count_distinct
 from .candidates import template_of
@@ -113,10 +113,9 @@ def splits_of(cv: Any, search: PCSDACV, data: Data) -> tuple[Splits, Ints]:
             "estimator itself"
         )
     if isinstance(cv, str) or not hasattr(cv, "split"):
-        kind = StratifiedKFold if data.together is None else StratifiedGroupKFold
         count = min(PARTS if isinstance(cv, str) else int(cv), few)
         _check_groups(count, data.together)
-        splitter = kind(count, shuffle=True, random_state=seed)
+        splitter = stratified(count, data.together, seed)
     splits = list(splitter.split(data.X, positive, data.together))
     parts, seen = np.zeros((2, len(positive)), dtype=np.intp)
     for part, (train, test) in enumerate(splits):
