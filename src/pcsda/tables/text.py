@@ -141,9 +141,8 @@ def parse(
     labels = {*wording.labels, *wording.text}
     missing = {name: ("",) if name in labels else MISSING for name in header.names}
     try:
-        with warnings.catch_warnings():
-            # pandas would cut rows longer than the header, with a warning.
-            warnings.simplefilter("error", pandas.errors.ParserWarning)
+        # pandas would cut rows longer than the header, with a warning.
+        with warnings.catch_warnings(action="error", category=pandas.errors.ParserWarning):
             frame = pandas.read_csv(
                 BytesIO(lines),
                 sep=header.separator,
