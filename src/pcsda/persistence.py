@@ -201,16 +201,18 @@ def load(path: str | os.PathLike[str]) -> Any:
     True
     """
     facts, payload = _read(path)
-    skops_io = _skops_io()
+    trusted = TRUSTED_OLD if facts.get("format") == 1 else TRUSTED
+    _skops_io()  # if it is missing, the error is not about the file
     with _as_unreadable(path):
         _check_claims(payload)
-        payload = _with_new_names(payload)
-        trusted = TRUSTED_OLD if facts.get("format") == 1 else TRUSTED
-        foreign = sorted({*skops_io.get_untrusted_types(data=payload)} - {*trusted})
+        foreign = _foreign(payload, trusted)
+        if foreign & OLD_NAMES.keys():
+            payload = _with_new_names(payload)
+            foreign = _foreign(payload, trusted)
     if foreign:
         raise ValueError(
-            f"{path} contains {', '.join(foreign)}, which model files never do; nothing was "
-            "executed. Do not use the file unless you know who made it and why"
+            f"{path} contains {', '.join(sorted(foreign))}, which model files never do; nothing "
+            "was executed. Do not use the file unless you know who made it and why"
         )
     with _as_unreadable(path):
         model = _unpacked(payload, trusted)
@@ -336,8 +338,7 @@ def _packed(model: BaseEstimator) -> bytes:
     title = _title(model)
     try:
         payload: bytes = skops_io.dumps(model)
-        foreign = {*skops_io.get_untrusted_types(data=payload)} - {*TRUSTED}
-        _refuse_nodes(payload, foreign, model)
+        _refuse_nodes(payload, _foreign(payload), model)
         _unpacked(payload)  # a file that cannot be loaded must not be written
     except Exception as error:
         raise TypeError(f"{title} cannot be saved: {error}") from error
@@ -391,20 +392,18 @@ def _check_claims(payload: bytes) -> None:
 
 
 def _with_new_names(payload: bytes) -> bytes:
-    """Rename the types in the schema of a packed model that had other names in earlier versions."""
-    with ZipFile(io.BytesIO(payload)) as old:
-        schema = json.loads(old.read("schema.json"))
-        renamed = [node for _, node in _nodes(schema, "") if _type_name(node) in OLD_NAMES]
-        if not renamed:
-            return payload
-        for node in renamed:
-            known = OLD_NAMES[_type_name(node)]
-            node.update(__module__=known.__module__, __class__=known.__name__)
-        packed = io.BytesIO()
-        with ZipFile(packed, "w") as new:
-            for entry in old.infolist():
-                is_schema = entry.filename == "schema.json"
-                new.writestr(entry, json.dumps(schema) if is_schema else old.read(entry))
+    """Rename types in the schema of a packed model that had other names in earlier versions."""
+    packed = io.BytesIO()
+    with ZipFile(io.BytesIO(payload)) as old, ZipFile(packed, "w") as new:
+        for entry in old.infolist():
+            data = old.read(entry)
+            if entry.filename == "schema.json":
+                schema = json.loads(data)
+                for _, node in _nodes(schema, ""):
+                    if (known := OLD_NAMES.get(_type_name(node))) is not None:
+                        node.update(__module__=known.__module__, __class__=known.__name__)
+                data = json.dumps(schema).encode()
+            new.writestr(entry, data)
     return packed.getvalue()
 
 
@@ -438,6 +437,11 @@ def _renewed(density: Any, calibration: Any) -> tuple[Density, Calibration]:
         return base, Calibration((1.0,)).then(slope, offset)
     weights = Calibration(tuple(density.shares), density.offset or 0.0)
     return Blend(base, density.axis, float(density.tails[1])), weights.then(slope, offset)
+
+
+def _foreign(payload: bytes, trusted: list[str] = TRUSTED) -> set[str]:
+    """Return the types in a packed model that are not trusted."""
+    return {*_skops_io().get_untrusted_types(data=payload)} - {*trusted}
 
 
 def _unpacked(payload: bytes, trusted: list[str] = TRUSTED) -> Any:
