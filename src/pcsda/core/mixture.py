@@ -218,8 +218,11 @@ class Mixture:
             Spread(negative, self.negative_strength, self.tail),
         )
 
-    def left_out_views(self, left: LeftOut, counts: Array) -> Array:
-        """Return log ratios (1, n) of left-out rows, under densities estimated without them."""
+    def left_out_views(self, left: LeftOut, counts: Array | None) -> Array:
+        """Return log ratios (1, n) of left-out rows, under densities estimated without them.
+
+        `counts` holds the sizes of the groups; None means that the centres stay fixed.
+        """
         centres = self.centres, self.log_weights
         return left_density.log_ratio(*self.spreads, *centres, left, counts)[None]
 
@@ -313,10 +316,9 @@ class Marginal(Mixture):
         )
         return self._with_singles(ratio, z, sets)
 
-    def left_out_views(self, left: LeftOut, counts: Array) -> Array:
+    def left_out_views(self, left: LeftOut, counts: Array | None) -> Array:
         """Return log ratios (1, n) of left-out rows; the centre of the negatives stays fixed."""
-        centres = self.centres, self.log_weights
-        return left_density.log_ratio(*self.spreads, *centres, left, None)[None]
+        return super().left_out_views(left, None)
 
     def with_tails(self, left: LeftOut) -> Self:
         """Return the density itself, because the published model is Gaussian."""
@@ -346,7 +348,7 @@ class Posterior(Mixture):
         )
         return self._with_singles(inside - outside, z, sets)
 
-    def left_out_views(self, left: LeftOut, counts: Array) -> Array:
+    def left_out_views(self, left: LeftOut, counts: Array | None) -> Array:
         """Return log ratios (1, n) of left-out rows; the covariances of all labels stay fixed."""
         return self.views(left.coordinates)
 

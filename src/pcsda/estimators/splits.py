@@ -1,4 +1,4 @@
-"""The folds in which a search leaves out rows, or the decision to leave out rows one by one."""
+"""The folds in which a search leaves rows out, unless it leaves them out one by one."""
 
 from __future__ import annotations
 
