@@ -160,8 +160,7 @@ def _of_files(
     labels = [name for part, name in companions.items() if part != "sample_weight"]
     addresses = []
     for chunk in [chunk for path in paths for chunk in open_chunks(path, labels, block_rows)]:
-        where = chunk.name.partition(",")[0]
-        features = feature_columns(where, chunk.columns, companions, columns)
+        features = feature_columns(chunk.file, chunk.columns, companions, columns)
         read = partial(_read_chunk, chunk, companions, features)
         addresses.append(Address(chunk.name, chunk.stamp, read))
     return addresses

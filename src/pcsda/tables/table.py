@@ -142,8 +142,8 @@ class Chunk:
 
     Attributes
     ----------
-    name : str
-        Name of the chunk in messages.
+    file, part : str
+        Name of the file, and which part of it the chunk is, such as "rows 0 to 9"; empty if all.
     columns : tuple of str
         Names of all columns in the chunk.
     stamp : list
@@ -152,10 +152,16 @@ class Chunk:
         Takes column names, or None for all columns, and returns a Table.
     """
 
-    name: str
+    file: str
+    part: str
     columns: tuple[str, ...]
     stamp: list[Any]
     read: Callable[[Names], Table]
+
+    @property
+    def name(self) -> str:
+        """Name of the chunk in messages."""
+        return f"{self.file}, {self.part}" if self.part else self.file
 
 
 def file_stamp(path: Path) -> list[Any]:

@@ -201,7 +201,9 @@ def of_csv(path: Path, labels: Sequence[str], block_rows: int | None) -> list[Ch
     """
     wording, stamp = Wording(labels=tuple(labels)), file_stamp(path)
     if path.suffix.lower() in PACKED:
-        return [Chunk(path.name, _packed_names(path), stamp, partial(_read_packed, path, wording))]
+        return [
+            Chunk(path.name, "", _packed_names(path), stamp, partial(_read_packed, path, wording))
+        ]
     header, edges = _cut(path, wording, block_rows)
     cuts = list(pairwise(edges))
     if labels and cuts:
@@ -210,7 +212,7 @@ def of_csv(path: Path, labels: Sequence[str], block_rows: int | None) -> list[Ch
         wording = replace(wording, text=tuple(text))
     read, known = partial(_read_range, path, header, wording), header.known
     return [
-        Chunk(f"{path.name}, bytes {a} to {b - 1}", known, [a, b, *stamp], partial(read, a, b))
+        Chunk(path.name, f"bytes {a} to {b - 1}", known, [a, b, *stamp], partial(read, a, b))
         for a, b in cuts
     ]
 
