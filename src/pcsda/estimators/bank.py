@@ -438,7 +438,7 @@ class VerifierBank(CallbackSupportMixin, BankFit, BankScores, ClassifierMixin, B
             if hasattr(self, "regularization_"):
                 self.regularization_ = self._auto_ridge(self._rows.labels)
             self._set_rows(replace(self._rows, clusters=self._choose_shared(self._rows)))
-        elif getattr(self, "_kindred_", False):
+        elif self._kindred_:
             self._set_rows(replace(self._rows, clusters=alone(self._rows.labels)))
         self._fit_labels()
         return self

@@ -53,7 +53,9 @@ class BankFit:
     _labels_: Labels
     _rows: BankRows
     _seed: int
+    # Whether the clusters were given, and whether labels share two covariances.
     _given: bool
+    _kindred_: bool = False
 
     def _collected(
         self,
@@ -130,7 +132,7 @@ class BankFit:
         known = getattr(self, "ridge_", None), getattr(self, "kernel_", None)
         unit = getattr(self, "unit_length_", None)
         found: Labels | None = None
-        if getattr(self, "_kindred_", False):
+        if self._kindred_:
             try:
                 found = KindredLabels.fit(settings, self._rows, *known, unit)
             except SingularMatrixError:  # the rows do not determine both covariances
