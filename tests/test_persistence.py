@@ -115,6 +115,19 @@ def test_tails_and_weights_survive_saving(kind, tmp_path):
     np.testing.assert_array_equal(restored.density_.axis, model.density_.axis)
 
 
+@pytest.mark.parametrize("negatives", ["blend", "mixture", "marginal"])
+def test_files_from_before_densities_had_their_own_modules_still_load(negatives, tmp_path):
+    def change(_, content):
+        for new in (b"pcsda.core.mixture", b"pcsda.core.blend", b"pcsda.core.near"):
+            content = content.replace(new, b"pcsda.core.density")
+        return content
+
+    model = PCSDA(3, negatives=negatives, random_state=0).fit(X, Y)
+    earlier = repacked(skops.io.dumps(model), change)
+    assert b"pcsda.core.density" in earlier
+    assert_same(load(forged(tmp_path / "m", earlier)), model)
+
+
 @pytest.mark.parametrize("kind", [ExactKernelMap, NystroemMap, FourierMap])
 def test_maps_can_be_saved_alone(kind, tmp_path):
     model = kind(random_state=0).fit(X)

@@ -23,8 +23,9 @@ from pcsda import (
     make_pipeline,
     save,
 )
+from pcsda.core.calibration import Scored
 from pcsda.core.many import solve_labels
-from pcsda.core.pooling import Block, Own, moved_labels, turns_of
+from pcsda.core.pooling import Block, moved_labels, turns_of
 from pcsda.core.shared_rows import SharedRows
 from pcsda.unwrap import asked, unwrap
 
@@ -360,7 +361,7 @@ def test_labels_leave_the_common_calibration_as_far_as_their_rows_allow():
 
     def label(offset, count):
         scores = np.append(rng.normal(2 + offset, 2, count), rng.normal(-2 + offset, 2, count))
-        return Own(scores, np.arange(2 * count) < count, np.ones(2 * count))
+        return Scored(scores, np.arange(2 * count) < count, np.ones(2 * count))
 
     alike, spread = moved_labels([label(0.0, 400) for _ in range(12)])
     assert np.abs(alike).max() < 0.2

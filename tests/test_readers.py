@@ -415,6 +415,13 @@ def test_columns_that_are_missing_or_text_are_named(tmp_path, data):
         fit_blocks(PCSDA(), blocks, **options)
 
 
+def test_a_missing_column_is_reported_with_the_whole_name_of_the_file(tmp_path):
+    path = tmp_path / "left, right.csv"
+    path.write_text("x,y\n1,a\n2,b\n")
+    with pytest.raises(ValueError, match=r"^left, right.csv has no column 'z'; it has x, y$"):
+        open_blocks(path, y="y", columns=["z"])
+
+
 def test_files_with_other_columns_are_refused(tmp_path, data):
     frame = frame_of(*data[:4])
     frame.iloc[:100].to_csv(tmp_path / "a.csv", index=False)

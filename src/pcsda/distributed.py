@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
 from . import validation
-from .blocks.data import Address, Block, check_rows, naming, plain_labels
+from .blocks.data import Address, Block, check_rows, naming, typed_labels
 from .blocks.files import feature_columns, open_blocks
 from .blocks.fit import check_blockwise, fit_over
 from .blocks.passes import Look, LookPass, Pass
@@ -154,7 +154,7 @@ def predict(estimator: BaseEstimator, X: Any, method: str = "log_likelihood_rati
     width = _width(model, method)
     dtype = X.dtype if X.dtype == np.float32 else np.dtype(np.float64)
     if method == "predict":
-        dtype = plain_labels(model.classes_).dtype
+        dtype = typed_labels(model.classes_).dtype
     shape = (0,) if width is None else (0, width)
     return X.map_blocks(
         _apply,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
@@ -30,6 +31,12 @@ def _blocks_of_rarer(positive: Mask, together: Ints | None, rows: Mask | None = 
     return min(len(np.unique(blocks[among & own])) for own in (positive, ~positive))
 
 
+def stratified(n_folds: int, together: Ints | None, seed: int) -> Any:
+    """Return a splitter into folds with like shares of both classes; a block stays in one fold."""
+    kind = StratifiedKFold if together is None else StratifiedGroupKFold
+    return kind(n_folds, shuffle=True, random_state=seed)
+
+
 def fold_scores(
     learn: Callable[[Ints, Ints], Callable[[Ints], Array]],
     groups: Ints,
@@ -53,8 +60,7 @@ def fold_scores(
     n_folds = count_folds(positive, together)
     if n_folds == 0:
         return scores
-    kind = StratifiedKFold if together is None else StratifiedGroupKFold
-    folds = kind(n_folds, shuffle=True, random_state=seed)
+    folds = stratified(n_folds, together, seed)
     for train, test in folds.split(np.empty(len(groups)), positive, together):
         seen = np.isfinite(scores)
         if enough is not None and _blocks_of_rarer(positive, together, seen) >= enough:

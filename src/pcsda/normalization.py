@@ -84,8 +84,7 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     @property
     def _most(self) -> int | None:
         """How many of a cohort's highest scores to use; None means all."""
-        most: int | None = getattr(self, "n_top", None)
-        return most
+        return getattr(self, "n_top", None)
 
     def _cohort_columns(self) -> Ints:
         """Return the column numbers of the models in the cohort."""

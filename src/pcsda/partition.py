@@ -18,7 +18,7 @@ from threadpoolctl import ThreadpoolController
 
 from .core.kmeans import Clusters, Coarse, closest, kmeans, kmeans_of_products, lloyd
 from .core.linalg import Array, Floats, Ints, Mask, cache_rows, one_thread, over_rows
-from .core.scatter import group_means
+from .core.scatter import Grouping
 from .core.warning import warn
 from .targets import check_length, distinct, is_missing
 from .validation import Seed, random_source
@@ -299,9 +299,8 @@ def _by_scikit_learn(
 def refine_kmeans(rows: Rows, start: Ints) -> Ints:
     """Run k-means from the means of the clusters in `start`; return the cluster of each row."""
     rows, _ = _safe(rows)
-    sizes = np.bincount(start).astype(np.float64)
-    centroids = group_means(rows, start, sizes, None).astype(rows.dtype)
-    means = fit_kmeans(KMeans(len(sizes), init=centroids, n_init=1), rows)
+    centroids = Grouping.of(start).means(rows).astype(rows.dtype)
+    means = fit_kmeans(KMeans(len(centroids), init=centroids, n_init=1), rows)
     return np.asarray(means.labels_, dtype=np.intp)
 
 

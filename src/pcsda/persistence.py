@@ -89,6 +89,11 @@ OLD_TYPES: dict[str, tuple[type, ...]] = {
 OLD_NAMES = {f"pcsda.{m}.{kind.__name__}": kind for m, kinds in OLD_TYPES.items() for kind in kinds}
 OLD_NAMES["pcsda.calibration.Calibration"] = OldCalibration
 OLD_NAMES["pcsda.core.density.Density"] = OldDensity
+# Names in files of format 2 that were written before these types had modules of their own.
+OLD_NAMES |= {
+    f"pcsda.core.density.{kind.__name__}": kind
+    for kind in (Blend, Marginal, Mixture, Near, Posterior)
+}
 # scikit-learn's selectors of columns, such as SelectKBest, hold one of these functions. They only
 # compute numbers from arrays.
 COLUMN_SCORES = (chi2, f_classif, mutual_info_classif)
@@ -196,17 +201,18 @@ def load(path: str | os.PathLike[str]) -> Any:
     True
     """
     facts, payload = _read(path)
-    skops_io = _skops_io()
+    trusted = TRUSTED_OLD if facts.get("format") == 1 else TRUSTED
+    _skops_io()  # if it is missing, the error is not about the file
     with _as_unreadable(path):
         _check_claims(payload)
-        trusted = TRUSTED
-        if facts.get("format") == 1:
-            payload, trusted = _with_new_names(payload), TRUSTED_OLD
-        foreign = sorted({*skops_io.get_untrusted_types(data=payload)} - {*trusted})
+        foreign = _foreign(payload, trusted)
+        if foreign & OLD_NAMES.keys():
+            payload = _with_new_names(payload)
+            foreign = _foreign(payload, trusted)
     if foreign:
         raise ValueError(
-            f"{path} contains {', '.join(foreign)}, which model files never do; nothing was "
-            "executed. Do not use the file unless you know who made it and why"
+            f"{path} contains {', '.join(sorted(foreign))}, which model files never do; nothing "
+            "was executed. Do not use the file unless you know who made it and why"
         )
     with _as_unreadable(path):
         model = _unpacked(payload, trusted)
@@ -332,8 +338,7 @@ def _packed(model: BaseEstimator) -> bytes:
     title = _title(model)
     try:
         payload: bytes = skops_io.dumps(model)
-        foreign = {*skops_io.get_untrusted_types(data=payload)} - {*TRUSTED}
-        _refuse_nodes(payload, foreign, model)
+        _refuse_nodes(payload, _foreign(payload), model)
         _unpacked(payload)  # a file that cannot be loaded must not be written
     except Exception as error:
         raise TypeError(f"{title} cannot be saved: {error}") from error
@@ -387,7 +392,7 @@ def _check_claims(payload: bytes) -> None:
 
 
 def _with_new_names(payload: bytes) -> bytes:
-    """Rename the types of format 1 in the schema of a packed model."""
+    """Rename types in the schema of a packed model that had other names in earlier versions."""
     packed = io.BytesIO()
     with ZipFile(io.BytesIO(payload)) as old, ZipFile(packed, "w") as new:
         for entry in old.infolist():
@@ -432,6 +437,11 @@ def _renewed(density: Any, calibration: Any) -> tuple[Density, Calibration]:
         return base, Calibration((1.0,)).then(slope, offset)
     weights = Calibration(tuple(density.shares), density.offset or 0.0)
     return Blend(base, density.axis, float(density.tails[1])), weights.then(slope, offset)
+
+
+def _foreign(payload: bytes, trusted: list[str] = TRUSTED) -> set[str]:
+    """Return the types in a packed model that are not trusted."""
+    return {*_skops_io().get_untrusted_types(data=payload)} - {*trusted}
 
 
 def _unpacked(payload: bytes, trusted: list[str] = TRUSTED) -> Any:

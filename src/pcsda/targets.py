@@ -78,10 +78,10 @@ def different_labels(y: NDArray[Any]) -> NDArray[Any]:
     return distinct(y, f"y {MIXED} and leave out rows without a label")[0]
 
 
-def shorten(labels: list[Any], limit: int = 10) -> str:
-    """Format labels as text, showing only the first few if there are many."""
-    shown = ", ".join(repr(label) for label in labels[:limit])
-    return f"[{shown}, ... {len(labels)} in all]" if len(labels) > limit else f"[{shown}]"
+def shorten(labels: list[Any]) -> str:
+    """Format labels as text, showing only the first ten if there are more."""
+    shown = ", ".join(map(repr, labels[:10]))
+    return f"[{shown}, ... {len(labels)} in all]" if len(labels) > 10 else f"[{shown}]"
 
 
 def check_labels(

@@ -255,7 +255,7 @@ class Intake:
             dense, inside = self.map(check_rows(X[kept], rows.start)), positive[kept]
             head = Head(name, X.shape[1], columns, bool(dense.dtype == np.float32))
             weight = None if weights is None else weights[kept]
-            given = plain_labels(labels[kept][~inside]) if self.given else None
+            given = typed_labels(labels[kept][~inside]) if self.given else None
             yield Piece(head, number, part, before, dense, inside, weight, given)
             before = (before[0] + int(inside.sum()), before[1] + int((~inside).sum()))
 
@@ -282,7 +282,7 @@ class Intake:
         return X
 
 
-def plain_labels(values: NDArray[Any]) -> NDArray[Any]:
+def typed_labels(values: NDArray[Any]) -> NDArray[Any]:
     """Convert labels of a single type to an array of that type, which is easy to sort and store."""
     if values.dtype.kind == "O":
         kinds = {type(value) for value in values.tolist()}
@@ -295,7 +295,7 @@ def check_y(y: ArrayLike, n_rows: int | None) -> NDArray[Any]:
     """Return the labels as an array, after checking that there is one for each row."""
     if y is None:
         raise ValueError("the block has no labels; give y, or let the iterator yield (X, y)")
-    labels = plain_labels(column_or_1d(np.asarray(y)))
+    labels = typed_labels(column_or_1d(np.asarray(y)))
     if n_rows is not None and len(labels) != n_rows:
         raise ValueError(f"X has {n_rows} rows but y has {len(labels)} labels")
     return labels

@@ -21,7 +21,7 @@ from ..tables import Table, is_frame, list_files, of_frame, one_kind, open_chunk
 from ..tables.arrays import load_npz, map_npy, npy_rows, npz_names, rows_at_once
 from ..tables.table import Chunk, bases, example, file_stamp, no_column
 from ..validation import MatrixLike, is_dask
-from .data import Address, Block, Blocks, Columns, plain_labels
+from .data import Address, Block, Blocks, Columns, typed_labels
 
 Reader: TypeAlias = Callable[[], Any]
 
@@ -160,8 +160,7 @@ def _of_files(
     labels = [name for part, name in companions.items() if part != "sample_weight"]
     addresses = []
     for chunk in [chunk for path in paths for chunk in open_chunks(path, labels, block_rows)]:
-        where = chunk.name.partition(",")[0]
-        features = feature_columns(where, chunk.columns, companions, columns)
+        features = feature_columns(chunk.file, chunk.columns, companions, columns)
         read = partial(_read_chunk, chunk, companions, features)
         addresses.append(Address(chunk.name, chunk.stamp, read))
     return addresses
@@ -182,7 +181,7 @@ def _read_chunk(
 ) -> Block:
     wanted = () if labels_only else bases(features, chunk.columns)
     table = chunk.read([*companions.values(), *wanted])
-    parts = {part: plain_labels(table.column(name)) for part, name in companions.items()}
+    parts = {part: typed_labels(table.column(name)) for part, name in companions.items()}
     X, names = (None, None) if labels_only else _numeric(table, features)
     return Block(X, columns=names, **parts)
 
@@ -207,7 +206,7 @@ def _of_frame(
     table = of_frame(frame)
     inside = {part: name for part, name in companions.items() if isinstance(name, str)}
     features = feature_columns(table.source, table.names, inside, columns)
-    own = {part: plain_labels(table.column(name)) for part, name in inside.items()}
+    own = {part: typed_labels(table.column(name)) for part, name in inside.items()}
     X, names = _numeric(table, features)
     return _of_rows([_rows_of(X)], companions | own, block_rows, names)
 

@@ -22,7 +22,7 @@ from ..core.linalg import Floats
 from ..tables import refuse_overwrite
 from ..unwrap import unwrap
 from ..writing import whole_file
-from .data import Blocks, check_rows, check_shape, naming, plain_labels, row_slices
+from .data import Blocks, check_rows, check_shape, naming, row_slices, typed_labels
 from .files import open_blocks
 
 METHODS = (
@@ -127,7 +127,7 @@ def apply_rows(estimator: BaseEstimator, method: str, X: Floats) -> NDArray[Any]
         warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
         result = np.asarray(getattr(inside.model, method)(inside.rows(X)))
     if result.dtype.kind == "O":  # text of fixed length, so that blocks fit in one file
-        result = result.astype(plain_labels(inside.model.classes_).dtype)
+        result = result.astype(typed_labels(inside.model.classes_).dtype)
     return result
 
 

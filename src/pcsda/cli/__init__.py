@@ -43,8 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = build(version("pcsda")).parse_args(argv)
     said.clear()
     try:
-        with _tidy_if_ended(), bars_everywhere(), warnings.catch_warnings():
-            warnings.simplefilter("default")
+        with _tidy_if_ended(), bars_everywhere(), warnings.catch_warnings(action="default"):
             # These warnings are for programmers, not for users of the command line.
             for category in (DeprecationWarning, FutureWarning, ResourceWarning):
                 warnings.simplefilter("ignore", category)

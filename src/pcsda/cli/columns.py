@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..core.warning import number_of
 from ..tables import Table, listed
-from ..tables.table import bases, example, is_number, no_column
+from ..tables.table import bases, example, is_number, no_column, odd_value
 from .problems import Problem, note
 
 # Number of values used to recognise text, and number of rows needed to recognise ids.
@@ -181,27 +181,26 @@ def numbers(table: Table, names: Sequence[str], gaps: bool = False) -> Features:
     """Return features after checking that all values are finite; `gaps` allows missing values."""
     wanted = bases(names, table.names)
     columns = [table.matrix] if table.matrix is not None else map(table.column, wanted)
-    bad = [
-        f"{name}{example(values)}"
-        for name, values in zip(wanted, columns, strict=False)
-        if values.dtype.kind not in "buif"
-    ]
+    found = zip(wanted, columns, strict=False)
+    bad = {name: values for name, values in found if values.dtype.kind not in "buif"}
     if bad:
-        marks = {"comma": "read it with '--decimal ,', ", "point": "read it with '--decimal .', "}
-        how = [text for mark, text in marks.items() if f"in row 0 with a decimal {mark}" in bad[0]]
+        odd = odd_value(next(iter(bad.values())))
+        instead = odd.decimal if odd and odd.row == 0 else ""
+        how = f"read it with '--decimal {instead}', " if instead else ""
+        shown = listed([f"{name}{example(values)}" for name, values in bad.items()])
         raise Problem(
-            f"{table.source} has columns that are not numeric: {listed(bad)}; {''.join(how)}"
-            "leave them out with --ignore, or turn them into numbers"
+            f"{table.source} has columns that are not numeric: {shown}; {how}leave them out with "
+            "--ignore, or turn them into numbers"
         )
-    found = table.feature_names(names)
-    rows = table.chosen(found)
+    features = table.feature_names(names)
+    rows = table.chosen(features)
     rows = _with_gaps(rows) if gaps else rows
-    _refuse_gaps(table, found, rows, gaps)
+    _refuse_gaps(table, features, rows, gaps)
     if table.matrix is not None:
         return rows
     import pandas as pd
 
-    return pd.DataFrame(rows, columns=found)
+    return pd.DataFrame(rows, columns=features)
 
 
 def _with_gaps(rows: NDArray[Any]) -> NDArray[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import Action, ArgumentParser, ArgumentTypeError
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -86,6 +86,13 @@ port_number = checked(int, lambda value: 0 <= value < 2**16, "a whole number fro
 seed = checked(int, lambda value: 0 <= value < 2**32, "a whole number from 0 to 4294967295")
 
 
+def feature_columns(add: Callable[..., Action], features: str) -> None:
+    """Add options for choosing feature columns; `features` is the help of the first."""
+    ignored = "columns to leave out, as names or patterns"
+    for option, help in (("--features", features), ("--ignore", ignored)):
+        add(option, type=names, action="extend", default=[], metavar="A,B", help=help)
+
+
 def columns(parser: ArgumentParser, spooled: str = "", fits: bool = False) -> None:
     """Add options for choosing feature columns and for reading the table.
 
@@ -94,10 +101,7 @@ def columns(parser: ArgumentParser, spooled: str = "", fits: bool = False) -> No
     """
     add = parser.add_argument_group("columns").add_argument
     default = "all numeric columns that do not look like ids" if fits else "those of the model"
-    features = f"feature columns, as names or patterns such as 'f*' (default: {default})"
-    ignored = "columns to leave out, as names or patterns"
-    for option, help in (("--features", features), ("--ignore", ignored)):
-        add(option, type=names, action="extend", default=[], metavar="A,B", help=help)
+    feature_columns(add, f"feature columns, as names or patterns such as 'f*' (default: {default})")
     group = "stored in the model file" if fits else "by default, as the model file says"
     add = parser.add_argument_group(f"reading ({group})").add_argument
     gaps, scale, encoding, decimal = (

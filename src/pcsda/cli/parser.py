@@ -401,9 +401,7 @@ def _search(parser: ArgumentParser) -> None:
     examples = "ids of examples to start from, separated by commas"
     add("--examples", type=options.names, action="extend", default=[], metavar="A,B", help=examples)
     features = "feature columns, as names or patterns (default: all numeric columns)"
-    ignored = "columns to leave out, as names or patterns"
-    for option, help in (("--features", features), ("--ignore", ignored)):
-        add(option, type=options.names, action="extend", default=[], metavar="A,B", help=help)
+    options.feature_columns(add, features)
     add("--store", metavar="FILE", help="file for the labels (default: GALLERY.labels.db)")
     carry = "keep using the labels after the gallery has changed, for ids that are still in it"
     add("--carry-over", action="store_true", help=carry)

@@ -98,7 +98,7 @@ def check_format(path: str | None) -> None:
 
 @contextmanager
 def column_writer(
-    path: str | None, formulas: bool = False
+    path: str | None, formulas: bool
 ) -> Iterator[Callable[[Mapping[str, NDArray[Any]]], None]]:
     """Yield a function that writes columns piece by piece.
 

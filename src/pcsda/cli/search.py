@@ -55,7 +55,7 @@ def search(a: Namespace) -> None:
 def open_session(a: Namespace) -> tuple[SearchSession, Media]:
     """Open the session for a gallery, and determine how to show its rows."""
     from ..retrieval import SearchSession
-    from ..retrieval.store import StoreError
+    from ..retrieval.store import OtherGalleryError
 
     if Path(a.gallery).is_dir() and not list(Path(a.gallery).glob("*.parquet")):
         raise Problem(
@@ -78,8 +78,8 @@ def open_session(a: Namespace) -> tuple[SearchSession, Media]:
     note(f"dividing {len(table)} rows of {rows.shape[1]} features into clusters")
     try:
         session = SearchSession(rows, ids, store=store, carry_over=a.carry_over)
-    except StoreError as error:
-        raise Problem(str(error).replace("carry_over=True", "--carry-over")) from error
+    except OtherGalleryError as error:
+        raise Problem(error.saying("--carry-over")) from error
     _label(session, a.examples)
     return session, media
 

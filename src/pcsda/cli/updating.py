@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from argparse import Namespace
 from dataclasses import asdict, replace
 from typing import Any
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from .. import tables
 from ..core.linalg import Ints
 from ..core.warning import number_of
+from ..estimators.changes import KnownRowError
 from ..persistence import save
 from ..report.views import join_rows, take_rows
 from ..scoring import Scorer
@@ -88,13 +88,10 @@ def _add_to_bank(
                 bank.update(rows, written[name])
             else:
                 bank.enroll(rows, _like(name, scorer.labels[0]))
-        except ValueError as error:
+        except KnownRowError as error:
             # The bank counts from the first of the rows it was given, which have one label.
-            found = re.match(r"row (\d+) of X (.*)", str(error), re.DOTALL)
-            if found is None:
-                raise
-            number = numbers[chosen[int(found[1])]]
-            raise Problem(f"row {number} of {source} {found[2]}") from error
+            number = numbers[chosen[error.row]]
+            raise Problem(f"row {number} of {source} {error.fault}") from error
     bank.refresh()
 
 

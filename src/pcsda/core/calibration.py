@@ -62,8 +62,7 @@ def evidence_of(mass: Array, together: Ints | None) -> Array:
     if together is None:
         return mass
     _, block = np.unique(together, return_inverse=True)
-    weight: Array = mass / np.bincount(block)[block]
-    return weight
+    return mass / np.bincount(block)[block]
 
 
 @dataclass(frozen=True)

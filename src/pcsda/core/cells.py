@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from .linalg import Array, Floats, Ints
-from .scatter import group_means
+from .scatter import Grouping
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Cells:
 
     def sums(self, values: Floats) -> CellSums:
         """Sum the rows of `values` over each cell."""
-        return CellSums(self, group_means(values, self.rows, np.ones(len(self.counts)), None))
+        return CellSums(self, Grouping(self.rows, np.ones(len(self.counts))).means(values))
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class CellSums:
     def totals(self) -> Array:
         """Sums over all rows of each cluster, one row per cluster."""
         clusters = self.cells.of_cluster
-        return group_means(self.values, clusters, np.ones(clusters.max() + 1), None)
+        return Grouping(clusters, np.ones(clusters.max() + 1)).means(self.values)
 
     def over_groups(self, label: int) -> Array:
         """Return the sum over the rows of one class, then sums over all other rows by cluster."""

@@ -163,9 +163,8 @@ def _recalibrated(problem: Problem, fitted: Fitted, share: float) -> Fitted:
     The plain model takes hidden positives for negatives, so its ratios are too low. With few
     positives, only the offset is fitted.
     """
-    ratio, left = fitted.left_out, fitted.subspace.left
+    ratio, left = fitted.left_out, fitted.subspace.left_rows
     assert ratio is not None
-    assert left is not None
     rows = np.arange(len(problem.positive)) if left.rows is None else left.rows
     mass = replace(left, weights=problem.weight[rows]).mass
     seen = left.scored & np.isfinite(ratio)
@@ -413,8 +412,7 @@ def _with_responsibilities(
 
     The probabilities come from left-out scores where available, otherwise from ordinary scores.
     """
-    left = fitted.subspace.left
-    assert left is not None
+    left = fitted.subspace.left_rows
     ratio = np.full(len(groups), np.nan)
     ratio[rows] = shares.calibration(views)
     # Without its only row, the positive class has no mean to score with.
@@ -440,8 +438,7 @@ def _scores(
 
     If positives are few, rows that resemble new positives are added; see `core.predictive`.
     """
-    left = subspace.left
-    assert left is not None
+    left = subspace.left_rows
     mass = replace(left, weights=problem.weight[rows]).mass
     used = np.flatnonzero(left.scored)
     positive, unchecked = problem.positive[rows[used]], problem.unchecked[rows[used]]

@@ -68,19 +68,11 @@ def count_copied(X: Any, parts: dict[str, Any]) -> dict[str, tuple[int, int]]:
     two counts: distinct rows that have copies, and all distinct rows. Usually, a few columns show
     that copies are few. Otherwise X is read as a whole, and again if that shows many copies.
     """
-    rng, width = np.random.default_rng(0), X.shape[1]
-    weights = 2 * rng.random(width) - 1
-    with np.errstate(over="ignore", invalid="ignore"):
-        if not sparse.issparse(X) and _differ_in_a_few(X, weights, parts):
-            return {}
-        values = X @ weights.astype(X.dtype)
-        if width == 1 or not _with_many(values, parts, least=1):
-            return {}
-        values = _in_halves(X, weights, rng)
-    if _by_chance(values):
+    values = _projected(X, parts)
+    if values is None or _by_chance(values):
         return {}
     different = _count(values[:, 0])[1]
-    many, measured = _with_many(values[:, 0], parts, least=1), _tell_apart(X, different)
+    many, measured = _with_many(values[:, 0], parts), _tell_apart(X, different)
     return {
         name: (copied, own)
         for name, (copied, own) in many.items()
@@ -93,14 +85,20 @@ def few_values_repeat(X: Any) -> bool:
 
     A map of such rows, like PCA, hides that the columns take few values, but not the copies.
     """
-    rng, every = np.random.default_rng(0), {"rows": slice(None)}
+    values = _projected(X, {"rows": slice(None)})
+    return values is not None and (X.shape[1] == 1 or _by_chance(values))
+
+
+def _projected(X: Any, parts: dict[str, Any]) -> Array | None:
+    """Return the projections of :func:`_in_halves`, or None if no part has many copies."""
+    rng = np.random.default_rng(0)
     weights = 2 * rng.random(X.shape[1]) - 1
     with np.errstate(over="ignore", invalid="ignore"):
-        if not sparse.issparse(X) and _differ_in_a_few(X, weights, every):
-            return False
-        if not _with_many(X @ weights.astype(X.dtype), every, least=1):
-            return False
-        return X.shape[1] == 1 or _by_chance(_in_halves(X, weights, rng))
+        if not sparse.issparse(X) and _differ_in_a_few(X, weights, parts):
+            return None
+        if not _with_many(X @ weights.astype(X.dtype), parts):
+            return None
+        return _in_halves(X, weights, rng)
 
 
 def _in_halves(X: Any, weights: Array, rng: np.random.Generator) -> Array:
@@ -116,6 +114,7 @@ def _in_halves(X: Any, weights: Array, rng: np.random.Generator) -> Array:
     return values
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def _by_chance(values: Array) -> bool:
     """Return whether rows repeat by chance, given their projections by :func:`_in_halves`."""
     different, *halves = (_count(column)[1] for column in values.T)
@@ -148,20 +147,14 @@ def _differ_in_a_few(X: Any, weights: Array, parts: dict[str, Any]) -> bool:
     return True
 
 
-def _with_many(
-    values: Array, parts: dict[str, Any], least: int = KINDS
-) -> dict[str, tuple[int, int]]:
+def _with_many(values: Array, parts: dict[str, Any]) -> dict[str, tuple[int, int]]:
     """Return the counts, as from :func:`_count`, of each part with many copies.
 
-    A part has many copies if at least `least` of its distinct values, and more than the share
-    `MANY_COPIES` of them, occur more than once.
+    A part has many copies if more than the share `MANY_COPIES` of its distinct values occur more
+    than once.
     """
     found = {name: _count(values[part]) for name, part in parts.items()}
-    return {
-        name: (copied, different)
-        for name, (copied, different) in found.items()
-        if copied >= least and copied > MANY_COPIES * different
-    }
+    return {name: pair for name, pair in found.items() if pair[0] > MANY_COPIES * pair[1]}
 
 
 def _scales(X: Any) -> Array:

@@ -13,7 +13,7 @@ from .direct import keep_leading, linear_subspace, out_of_row_span
 from .kernel_matrix import FeatureFactor, features_of, kernel_ridge, not_definite
 from .linalg import Array, Floats, Ints, SingularMatrixError
 from .loo import Leave
-from .scatter import GroupScatter, group_means
+from .scatter import Grouping, GroupScatter
 from .solvers import Projection
 from .spread import centred, naming_the_ridge, ridge_of
 from .subspace import Factor, Subspace
@@ -102,9 +102,8 @@ class CSDAFactor:
         self, X: Array, groups: Ints, ridge: float, n_components: int | None, most: int
     ) -> Subspace:
         """Solve CSDA for centred wide rows from inner products, in ``N^2 D`` operations."""
-        counts = np.bincount(groups, self.weights).astype(np.float64)
-        means = group_means(X, groups, counts, self.weights)
-        root = np.ones(len(groups)) if self.weights is None else np.sqrt(self.weights)
+        division = Grouping.of(groups, self.weights)
+        means, root = division.means(X), np.sqrt(division.weight)
         rows = X - means[0]
         scaled = rows if self.weights is None else rows * root[:, None]
         inner = Centred(scaled @ scaled.T, groups, ridge, root)
@@ -229,23 +228,24 @@ def csda_subspace(
     most = width if most is None else most
     ridge = ridge_of(scatter.total_variance, criterion.regularization)
     d = None if n_components is None else min(n_components, most)
-    with naming_the_ridge(width, criterion.regularization):
-        if projection is not None:
-            pass
-        elif criterion.by_ratio:
-            projection = csda_solvers.trace_ratio(
-                scatter, ridge, d or most, learn_reference=criterion.learn_reference
-            )
-        elif criterion.solver == "lowrank":
-            projection = csda_solvers.lowrank(scatter, ridge, d)
-        elif criterion.solver in csda_solvers.TARGETS:
-            raise ValueError(
-                f"solver={criterion.solver!r} needs the samples; use 'eigen' or 'lowrank'"
-            )
-        else:
-            projection = csda_solvers.eigen(scatter, ridge, d)
+    if projection is None:
+        with naming_the_ridge(width, criterion.regularization):
+            projection = _solved_scatter(scatter, criterion, ridge, d, most)
     found = linear_subspace(scatter, keep_leading(projection, d, most), ridge)
     ridged = found.ridged - found.projected.within  # the negatives are not in the denominator
     delta = scatter.counts[1:] @ found.projected.delta / scatter.n_negative
     reference = -projection.step * delta if projection.step else None
     return replace(found, ridged=ridged, single_negatives=True, reference=reference)
+
+
+def _solved_scatter(
+    scatter: GroupScatter, criterion: Criterion, ridge: float, d: int | None, most: int
+) -> Projection:
+    """Find the `d` leading directions, by default all, from group statistics alone."""
+    if criterion.by_ratio:
+        learn = criterion.learn_reference
+        return csda_solvers.trace_ratio(scatter, ridge, d or most, learn_reference=learn)
+    if criterion.solver in csda_solvers.TARGETS:
+        raise ValueError(f"solver={criterion.solver!r} needs the samples; use 'eigen' or 'lowrank'")
+    solve = csda_solvers.lowrank if criterion.solver == "lowrank" else csda_solvers.eigen
+    return solve(scatter, ridge, d)

@@ -14,7 +14,7 @@ from .gram import wide
 from .leaver import Leaver
 from .linalg import Array, Floats, Ints, TooFewRowsError
 from .loo import EVERY, Leave, LeftOut
-from .scatter import GroupScatter, group_means
+from .scatter import Grouping, GroupScatter
 from .solvers import Projection
 from .spread import naming_the_ridge, ridge_of
 from .subspace import Subspace
@@ -269,10 +269,9 @@ class IterativeFactor:
             # Dense rows far from zero would lose digits in every product.
             origin = X.mean(axis=0, dtype=np.float64)
             X = X - origin
-        counts = np.bincount(groups, self.weights).astype(np.float64)
-        means = group_means(X, groups, counts, self.weights)
-        weight = np.ones(len(groups)) if self.weights is None else self.weights
-        variance = _mean_square(X, counts @ means / counts.sum(), weight)
+        division = Grouping.of(groups, self.weights)
+        counts, means = division.counts, division.means(X)
+        variance = _mean_square(X, counts @ means / counts.sum(), division.weight)
         ridge = ridge_of(variance, self.regularization)
         solvers.require_apart(means, variance)
         with naming_the_ridge(X.shape[1], self.regularization):

@@ -19,7 +19,7 @@ from .cells import Cells, CellSums
 from .kernel_matrix import EPSILON, kernel_ridge, move_origin, not_definite
 from .linalg import PIVOT_TOLERANCE, Array, Floats, Ints, Mask, SingularMatrixError
 from .loo import EVERY, Leave
-from .scatter import group_means
+from .scatter import Grouping
 from .solvers import require_apart
 from .spread import centred, ridges_of, singular_scatter
 from .subspace import Solution, Subspace
@@ -137,15 +137,12 @@ class GramFactor:
         product with the solution Y is known: ``(Kx + eps I) Y = E``, where E holds the group
         indicators.
         """
-        counts = np.bincount(groups, self.weights).astype(np.float64)
-        unit = _indicators(groups, counts, self.weights)
-        half = linalg.lower_solve(self.factor, unit)
+        division = Grouping.of(groups, self.weights)
+        half = linalg.lower_solve(self.factor, _indicators(division))
         solved = linalg.lower_solve(self.factor, half, transposed=True)
         inner = half.T @ half
-        means = None
-        if self.rows is not None:
-            means = group_means(self.rows.middle, groups, counts, self.weights)
-        return self.solve_targets(solved, inner, means, groups, counts, n_components, leave_out)
+        means = None if self.rows is None else division.means(self.rows.middle)
+        return self.solve_targets(solved, inner, means, division, n_components, leave_out)
 
     def over(self, cells: Cells) -> GramCells:
         """Solve for the indicators of the cells once, so that all classes can share the result."""
@@ -164,8 +161,7 @@ class GramFactor:
         solved: Array,
         inner: Array,
         means: Array | None,
-        groups: Ints,
-        counts: Array,
+        division: Grouping,
         n_components: int | None,
         leave_out: Leave | None,
     ) -> Subspace:
@@ -177,22 +173,21 @@ class GramFactor:
         if means is not None and self.rows is not None:
             means = means + self.rows.origin
             require_apart(means, self.rows.variance)
-        solution = self._solution(solved, inner, groups, counts)
-        found = solution.subspace(groups, counts, self.weights, n_components, leave_out, means)
+        solution = self._solution(solved, inner, division)
+        found = solution.subspace(division, n_components, leave_out, means)
         if self.moved is None:
             return found
         return replace(found, origin=found.origin + self.moved @ found.coefficients)
 
-    def _solution(self, solved: Array, inner: Array, groups: Ints, counts: Array) -> Solution:
-        unit = _indicators(groups, counts, self.weights)
-        scale = np.sqrt(counts)
+    def _solution(self, solved: Array, inner: Array, division: Grouping) -> Solution:
+        unit, counts = _indicators(division), division.counts
+        scale, root = np.sqrt(counts), np.sqrt(division.weight)
         contrast = np.vstack([np.full(len(counts) - 1, -1 / scale[0]), np.diag(1 / scale[1:])])
         inner_factor = linalg.cholesky(inner)
         half = linalg.lower_solve(inner_factor, contrast)
         weighted = linalg.lower_solve(inner_factor, half, transposed=True)  # (E'Y)^-1 C
         alpha = solved @ weighted / self.ridge
         gram = contrast.T @ (weighted / self.ridge - contrast)
-        root = np.ones(len(groups)) if self.weights is None else np.sqrt(self.weights)
         # Kx alpha = E (E'Y)^-1 C / eps - eps alpha; outside the group means it is -eps P alpha.
         residuals = -self.ridge * (alpha - unit @ (unit.T @ alpha)) / root[:, None]
         centres = (weighted / self.ridge - contrast) / scale[:, None]
@@ -217,9 +212,7 @@ class GramFactor:
             noise=float(noise),
             overlap=(np.eye(len(counts)) - self.ridge * inner) / np.outer(scale, scale),
             block=block,
-            leverages=lambda: self._leverages(
-                linalg.lower_solve(inner_factor, solved.T), groups, counts
-            ),
+            leverages=lambda: self._leverages(linalg.lower_solve(inner_factor, solved.T), division),
         )
 
     def _among(self, members: Ints, root: Array) -> Array:
@@ -232,7 +225,7 @@ class GramFactor:
         among: Array = np.eye(members.shape[-1]) - inner
         return among / (weight[..., None] * weight[..., None, :])
 
-    def _leverages(self, half: Array, groups: Ints, counts: Array) -> tuple[Array, Array]:
+    def _leverages(self, half: Array, division: Grouping) -> tuple[Array, Array]:
         """Return ``h_i = r_i' A r_i`` and the gap ``1 - f_i h_i`` of each row (MATH 8).
 
         The gap comes directly from the factor. Computed as a difference, it would lose all digits
@@ -240,8 +233,8 @@ class GramFactor:
         gap has no meaning.
         """
         unfitted = self.ridge * (self.diagonal - np.einsum("ji,ji->i", half, half))  # eps q_i
-        weight = np.ones(len(groups)) if self.weights is None else self.weights
-        share = weight / counts[groups]
+        weight = division.weight
+        share = weight / division.counts[division.groups]
         with np.errstate(divide="ignore", invalid="ignore"):
             return (1 - share - unfitted) / weight, unfitted / (1 - share)
 
@@ -346,24 +339,22 @@ class GramCells:
         self, label: int, n_components: int | None = None, *, leave_out: Leave | None = EVERY
     ) -> Subspace:
         """Find the axes that separate the class `label` from the clusters of all other rows."""
-        groups, counts = self.cells.division(label)
-        root = np.sqrt(counts)
+        division = Grouping(*self.cells.division(label))
+        root = np.sqrt(division.counts)
         solved = self.solved.over_groups(label).T / root
         half = CellSums(self.cells, self.overlaps.over_groups(label).T)
         inner = half.over_groups(label) / np.outer(root, root)
         means = None
         if self.plain is not None:
-            means = self.plain.over_groups(label) / counts[:, None]
-        return self.factor.solve_targets(
-            solved, inner, means, groups, counts, n_components, leave_out
-        )
+            means = self.plain.over_groups(label) / division.counts[:, None]
+        return self.factor.solve_targets(solved, inner, means, division, n_components, leave_out)
 
 
-def _indicators(groups: Ints, counts: Array, weights: Array | None) -> Array:
+def _indicators(division: Grouping) -> Array:
     """Return the weighted indicators (N, K + 1) of the groups, as orthonormal columns."""
+    groups, counts, _ = division
     columns = np.zeros((len(groups), len(counts)))
-    root = 1.0 if weights is None else np.sqrt(weights)
-    columns[np.arange(len(groups)), groups] = root / np.sqrt(counts)[groups]
+    columns[np.arange(len(groups)), groups] = np.sqrt(division.weight) / np.sqrt(counts)[groups]
     return columns
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from . import linalg
 from .linalg import Array, Floats, Ints, SingularMatrixError
-from .scatter import group_means
+from .scatter import Grouping
 
 # If at least this many labels have two rows or more, the spread within labels is estimated.
 ENOUGH_REPEATED = 10
@@ -176,8 +176,8 @@ class LabelledRows:
         if np.any(owner < 0):
             others = rows[owner < 0].astype(np.float64)
             rows, owner = rows[owner >= 0], owner[owner >= 0]
-        counts = np.bincount(owner).astype(np.float64)
-        return cls(rows, owner, counts, group_means(rows, owner, counts, None), others)
+        labels = Grouping.of(owner)
+        return cls(rows, owner, labels.counts, labels.means(rows), others)
 
     def residuals(self, chosen: Ints) -> Array:
         """Return the chosen rows minus their label means."""

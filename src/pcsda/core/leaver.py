@@ -17,7 +17,7 @@ import numpy as np
 from . import float32, linalg
 from .linalg import Array, Floats, Ints
 from .loo import LeftOut, Shifts, inflation, left_out
-from .scatter import GroupScatter
+from .scatter import Grouping, GroupScatter
 from .solvers import Projection
 
 # Smallest gap, one minus the leverage, for which float32 products have enough digits.
@@ -103,8 +103,8 @@ class Leaver:
                 with one_at_a_time:
                     out = result.coordinates[part], result.residuals[part]
                     weight = None if weights is None else weights[part]
-                    rest = (self.gram, self.rotation, groups[part], self.counts, weight, out)
-                    found = left_out(a, leverage, gap, *rest)
+                    own = Grouping(groups[part], self.counts, weight)
+                    found = left_out(a, leverage, gap, self.gram, self.rotation, own, out)
                     result.known[part] = found.known
                     gaps.append(found.gap)
                     if found.shifts is not None:

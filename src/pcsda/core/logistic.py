@@ -137,7 +137,7 @@ class _Problem:
         return float(fit + prior), gradient + lean * turn, hessian + turn[:, None] * turn
 
 
-def _newton(problem: _Problem, near: Array | None = None, max_iter: int = 100) -> Array:
+def _newton(problem: _Problem, near: Array | None = None) -> Array:
     """Minimise the convex loss over slopes and level by damped Newton steps.
 
     The steps start at `near`, or at a rough estimate by default.
@@ -152,7 +152,7 @@ def _newton(problem: _Problem, near: Array | None = None, max_iter: int = 100) -
         starts = [np.append(as_it_is, as_it_is @ problem.centre), flat]
     tried = [(problem.at(start), start) for start in starts]
     (loss, gradient, hessian), point = min(tried, key=lambda pair: pair[0][0])
-    for _ in range(max_iter):
+    for _ in range(100):
         step: Array
         _, step, failed = dposv(hessian, gradient)
         if failed:  # scores so far apart that only the prior matters

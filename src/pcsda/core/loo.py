@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from .alignment import Turn, turn_of, without_subclass
 from .calibration import evidence_of
 from .linalg import Array, Floats, Ints, Mask
+from .scatter import Grouping
 
 # A row is alone in its group if the other rows have at most this share of the group's weight.
 ALONE = 1e-10
@@ -58,6 +59,11 @@ class Leave:
     def take(self, values: NDArray[Any]) -> NDArray[Any]:
         """Select the values of the left-out rows from the values of all training rows."""
         return values if self.rows is None else values[self.rows]
+
+    def of_groups(self, division: Grouping) -> Grouping:
+        """Return the groups of the left-out rows; the counts are still those of all rows."""
+        weights = None if division.weights is None else self.take(division.weights)
+        return Grouping(self.take(division.groups), division.counts, weights)
 
 
 EVERY = Leave()
@@ -131,13 +137,11 @@ class Shifts:
 
     def of(self, part: slice) -> Array:
         """Return the moves of the subclass means, shape (n, K, d), for a slice of the P rows."""
-        moves: Array = self.steps[part].swapaxes(1, 2) @ self.plane[part]
-        return moves
+        return self.steps[part].swapaxes(1, 2) @ self.plane[part]
 
     def of_mean(self, shares: Array) -> Array:
         """Return the moves (P, d) of the mean of the subclass means with the given weights."""
-        moves: Array = ((self.steps @ shares)[:, None] @ self.plane)[:, 0]
-        return moves
+        return ((self.steps @ shares)[:, None] @ self.plane)[:, 0]
 
     def take(self, chosen: Ints) -> Shifts:
         """Return the shifts of a subset of the left-out rows, which get the numbers 0, 1, ..."""
@@ -345,9 +349,7 @@ def left_out(
     gap: Array,
     gram: Array,
     rotation: Array,
-    groups: Ints,
-    counts: Array,
-    weights: Array | None = None,
+    division: Grouping,
     out: tuple[Array, Array] | None = None,
 ) -> LeftOut:
     """Project each row onto the axes of the model fitted without that row.
@@ -366,13 +368,14 @@ def left_out(
     rotation : array of shape (K, d)
         ``Q Lambda^(-1/2)`` for all axes, where Q and Lambda are the eigenvectors and eigenvalues of
         G.
-    groups, weights : arrays of shape (n,)
-    counts : array of shape (K + 1,)
+    division : Grouping
+        The groups and weights of the n rows; the counts are those of all training rows.
     out : two arrays of shape (n, d), optional
         Arrays in which coordinates and residuals are stored; fastest in Fortran order.
     """
+    groups, counts, weights = division
     total, weight = counts[groups], 1.0 if weights is None else weights
-    alone = alone_rows(groups, counts, weights)
+    alone = alone_rows(*division)
     gaps, known = gap, ~alone & (gap > SMALLEST_GAP)
     rest = np.where(alone, 1.0, total - weight)  # unused for rows that are alone
     gap = np.where(known, gap, 1.0)
@@ -385,8 +388,7 @@ def left_out(
     reach = np.where(negative, reach, shift)
     # One row per axis, so that operations on all samples run over contiguous memory.
     turn = rotation.T
-    if out is None:
-        out = np.empty((len(turn), len(groups))).T, np.empty((len(turn), len(groups))).T
+    out = out or (np.empty((len(turn), len(groups))).T, np.empty((len(turn), len(groups))).T)
     coordinate, residual = out[0].T, out[1].T
     # Rotate everything first. A negative in group k needs G_k and e_k; a positive needs 0 and -1.
     solved = turn @ residuals.T

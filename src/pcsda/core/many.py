@@ -18,7 +18,7 @@ from .density import Blend, Mixture, fit_density
 from .fit import left_moments
 from .linalg import Array, Ints
 from .loo import Leave, LeftOut
-from .scatter import GroupScatter
+from .scatter import Grouping, GroupScatter
 from .shared_rows import SharedRows
 from .solvers import require_apart
 from .subspace import Subspace
@@ -62,19 +62,16 @@ class SolvedLabel:
 
     def thinned(self, most: int) -> SolvedLabel:
         """Keep the label's own left-out rows and at most `most` other left-out rows."""
-        left = self.subspace.left
-        assert left is not None
+        left = self.subspace.left_rows
         others = np.arange(self.n_own, len(left.groups))
-        step = -(-len(others) // most) if most else 1
-        few = others[::step] if most else others[:0]
-        chosen = np.concatenate([np.arange(self.n_own), few])
+        step = -(-len(others) // most)
+        chosen = np.concatenate([np.arange(self.n_own), others[::step]])
         return replace(self, subspace=replace(self.subspace, left=left.take(chosen)))
 
     @property
     def own_left(self) -> LeftOut:
         """The label's own left-out rows."""
-        assert self.subspace.left is not None
-        return self.subspace.left.take(slice(0, self.n_own))
+        return self.subspace.left_rows.take(slice(0, self.n_own))
 
 
 def solve_labels(
@@ -131,13 +128,14 @@ def _solve(
         rows = rows.reshape(*members.shape, -1)
         return rows @ rows.swapaxes(-1, -2), projected[members]
 
-    solution = solution_of(white, projected, lambda: norms, groups, counts, shared.back, block)
+    division = Grouping(groups, counts)
+    solution = solution_of(white, projected, lambda: norms, division, shared.back, block)
     axes = solution.axes(len(shared.owner), n_components, means + shared.origin)
     seen = np.bincount(groups, minlength=len(counts))
     stands_for = (counts / np.maximum(seen, 1))[groups]
     together = None if shared.together is None else shared.together[chosen]
     leave = Leave(None, None if np.all(stands_for == 1) else stands_for, together)
-    left = solution.left_out(axes, groups, counts, None, leave)
+    left = solution.left_out(axes, division, leave)
     centres = np.vstack([np.zeros(axes.turn.shape[1]), solution.gram @ axes.turn])
     flat = np.zeros((len(axes.values), len(axes.values)))
     projected_groups = GroupScatter(counts, centres, flat, flat)

@@ -18,7 +18,7 @@ from . import csda_solvers, linalg
 from .csda_solvers import Forms
 from .linalg import Array, Floats, Ints, Mask, TooFewRowsError
 from .loo import Leave
-from .scatter import GroupScatter, group_means
+from .scatter import Grouping, GroupScatter
 from .spread import centred, naming_the_ridge, ridge_of
 from .subspace import Subspace
 
@@ -162,8 +162,7 @@ class MultilinearFactor:
         """
         rows, origin, variance = centred(self.X, self.weights)
         ridge = ridge_of(variance, self.regularization)
-        counts = np.bincount(groups, self.weights).astype(np.float64)
-        means = group_means(rows, groups, counts, self.weights)
+        means = Grouping.of(groups, self.weights).means(rows)
         rows -= means[0]
         if self.weights is not None:
             rows *= np.sqrt(self.weights)[:, None]

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from .calibration import Calibration, fit_calibration
+from .calibration import Calibration, Scored, fit_calibration
 from .density import Blend, Mixture
 from .left_density import left_out_squares
-from .linalg import Array, Ints, Mask
+from .linalg import Array, Ints
 from .many import SolvedLabel
 from .panel import Panel, Tails
 from .predictive import pseudo_positives
@@ -110,8 +110,7 @@ def common_tails(labels: Sequence[SolvedLabel], densities: Sequence[Mixture | Bl
     about_centres: list[tuple[Array, Array]] = []
     on_axis: list[tuple[Array, Array]] = []
     for label, density, width in zip(labels, densities, widths, strict=True):
-        left = label.subspace.left
-        assert left is not None
+        left = label.subspace.left_rows
         if width != usual:
             continue
         known, squares = left_out_squares(density.base.spreads[1], density.base.centres, left)
@@ -272,20 +271,12 @@ def calibrate(positives: Array, mass: Array, negatives: Array) -> tuple[Calibrat
     return found, float(weight @ np.logaddexp(0.0, wrong) / weight.sum())
 
 
-@dataclass(frozen=True)
-class Own:
-    """One label's scores under the common calibration, with the class and weight of each row."""
-
-    scores: Array
-    positive: Mask
-    weight: Array
-
-
-def moved_labels(scores: Sequence[Own]) -> tuple[Array, tuple[float, float]]:
+def moved_labels(scores: Sequence[Scored]) -> tuple[Array, tuple[float, float]]:
     """Return each label's deviations (L, 2) from the common log slope and offset, and their spread.
 
-    The squared spread is the variance of the labels' estimates minus the variance of the estimation
-    errors. With fewer than `LEAST_LABELS` labels, the spread is `USUAL_SPREAD`.
+    `scores` holds the scores of each label's rows under the common calibration. The squared spread
+    is the variance of the labels' estimates minus the variance of the estimation errors. With fewer
+    than `LEAST_LABELS` labels, the spread is `USUAL_SPREAD`.
     """
     if not scores:
         return np.zeros((0, 2)), (0.0, 0.0)
@@ -299,7 +290,7 @@ def moved_labels(scores: Sequence[Own]) -> tuple[Array, tuple[float, float]]:
     return np.array([_moved(own, spread)[0] for own in scores]), spread
 
 
-def _moved(own: Own, spread: tuple[float, float]) -> tuple[Array, Array]:
+def _moved(own: Scored, spread: tuple[float, float]) -> tuple[Array, Array]:
     """Return a label's most likely log slope and offset, and the variances of both estimates.
 
     The log slope and the offset are relative to the common calibration. Both have normal priors
@@ -307,13 +298,13 @@ def _moved(own: Own, spread: tuple[float, float]) -> tuple[Array, Array]:
     """
     prior = np.array([1 / max(size, 1e-3) ** 2 for size in spread])
     point = np.zeros(2)
-    sign = np.where(own.positive, -1.0, 1.0)
+    sign, weight = np.where(own.positive, -1.0, 1.0), own.evidence
     hessian = np.diag(prior)
     for _ in range(25):
         slope = np.exp(point[0])
         wrong = sign * (slope * own.scores + point[1])
         share = 1 / (1 + np.exp(-np.clip(wrong, -500, 500)))
-        error, curve = own.weight * share * sign, own.weight * share * (1 - share)
+        error, curve = weight * share * sign, weight * share * (1 - share)
         each = np.stack([slope * own.scores, np.ones(len(sign))])
         gradient = each @ error + prior * point
         hessian = (each * curve) @ each.T + np.diag(prior)

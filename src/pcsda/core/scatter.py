@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -331,13 +331,37 @@ def gather(X: Floats, chosen: Ints, buffer: Floats) -> Floats:
     return rows
 
 
-def group_means(X: Any, groups: Ints, counts: Array, weights: Array | None) -> Array:
-    """Compute the weighted mean of each group by one sparse product; X may be sparse.
+class Grouping(NamedTuple):
+    """One division of rows into groups.
 
-    `counts` holds the total weight of each group.
+    Attributes
+    ----------
+    groups : array of shape (n,)
+        Group number of each row.
+    counts : array of shape (K + 1,)
+        Total weight of each group.
+    weights : array of shape (n,) or None
+        Weights of the rows; None means that all are one.
     """
-    weight = np.ones(len(groups)) if weights is None else weights
-    # One entry per column, so these are the arrays of a CSC matrix.
-    columns = weight / counts[groups], groups, np.arange(len(groups) + 1)
-    averages = sparse.csc_array(columns, shape=(len(counts), len(groups))) @ X
-    return np.asarray(averages.todense() if sparse.issparse(averages) else averages)
+
+    groups: Ints
+    counts: Array
+    weights: Array | None = None
+
+    @classmethod
+    def of(cls, groups: Ints, weights: Array | None = None) -> Grouping:
+        """Count the rows of each group."""
+        return cls(groups, np.bincount(groups, weights).astype(np.float64), weights)
+
+    @property
+    def weight(self) -> Array:
+        """Weight of each row; one if there are no weights."""
+        return np.ones(len(self.groups)) if self.weights is None else self.weights
+
+    def means(self, X: Any) -> Array:
+        """Compute the weighted mean of each group by one sparse product; X may be sparse."""
+        # One entry per column, so these are the arrays of a CSC matrix.
+        size = len(self.groups)
+        columns = self.weight / self.counts[self.groups], self.groups, np.arange(size + 1)
+        averages = sparse.csc_array(columns, shape=(len(self.counts), size)) @ X
+        return np.asarray(averages.todense() if sparse.issparse(averages) else averages)

@@ -15,7 +15,7 @@ from scipy import sparse
 
 from . import linalg
 from .linalg import Array, Floats, Ints, Mask
-from .scatter import group_means
+from .scatter import Grouping
 from .spread import centred, naming_the_ridge, ridge_of
 from .white import updated_back
 
@@ -137,7 +137,7 @@ class SharedRows:
         with naming_the_ridge(rows.shape[1], regularization):
             factor = linalg.cholesky(middle.T @ middle, absolute)
         counts = np.bincount(clusters).astype(np.float64)
-        totals = group_means(middle, clusters, np.ones(len(counts)), None)
+        totals = Grouping(clusters, np.ones(len(counts))).means(middle)
         back = linalg.triangular_inverse(factor).T
         fixed = (rows, origin, back, variance, absolute, owner, clusters, counts, totals)
         return cls(*fixed, keys, most, together)

@@ -180,8 +180,7 @@ class _Profile:
         return Calibration(tuple(map(float, self._slopes(point))), float(point[-1]))
 
     def _slopes(self, point: Array) -> Array:
-        slopes: Array = np.exp(np.clip(point[:-1], -10, 10)) / (len(point) - 1)
-        return slopes
+        return np.exp(np.clip(point[:-1], -10, 10)) / (len(point) - 1)
 
     def _minimise(self, point: Array, share: float) -> tuple[float, Array]:
         """Minimise the loss for a given share by damped Newton steps that start from `point`.

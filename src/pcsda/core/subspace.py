@@ -12,7 +12,7 @@ from scipy import sparse
 from . import linalg
 from .linalg import Array, Floats, Ints
 from .loo import EVERY, Leave, LeftOut, left_out
-from .scatter import GroupScatter
+from .scatter import Grouping, GroupScatter
 from .solvers import count_axes, means_noise, no_direction
 from .together import Block, leave_together
 
@@ -61,6 +61,12 @@ class Subspace:
     left: LeftOut | None = None
     single_negatives: bool = False
     reference: Array | None = None
+
+    @property
+    def left_rows(self) -> LeftOut:
+        """The left-out rows, for code that runs only if rows were left out."""
+        assert self.left is not None
+        return self.left
 
     def leading(self, d: int) -> Subspace:
         """Return the subspace with only the first `d` axes."""
@@ -155,17 +161,16 @@ class Solution:
 
     def subspace(
         self,
-        groups: Ints,
-        counts: Array,
-        weights: Array | None,
+        division: Grouping,
         n_components: int | None,
         leave: Leave | None,
         means: Array | None = None,
     ) -> Subspace:
         """Rotate the solution to its axes, keep `n_components` of them, and leave rows out."""
+        groups, counts, weights = division
         axes = self.axes(len(groups), n_components, means, float(counts.sum()))
         turn = axes.turn
-        left = None if leave is None else self.left_out(axes, groups, counts, weights, leave)
+        left = None if leave is None else self.left_out(axes, division, leave)
         coefficients = self.directions @ turn
         origin = self.origin @ turn if means is None else means[0] @ coefficients
         rows = self.residuals @ turn
@@ -198,29 +203,19 @@ class Solution:
         every = turn[:, :rank] * linalg.row_signs(columns[:, :rank].T)
         return Axes(every[:, :d], values[:d], rank, every)
 
-    def left_out(
-        self, axes: Axes, groups: Ints, counts: Array, weights: Array | None, leave: Leave
-    ) -> LeftOut:
+    def left_out(self, axes: Axes, division: Grouping, leave: Leave) -> LeftOut:
         """Leave rows out, one by one or in blocks, and project them onto the axes.
 
         All axes of the problem are aligned together, so that the leading axes do not depend on how
         many axes are kept.
         """
         if leave.together is not None:
-            fixed = (self.overlap, self.gram, axes.every, groups, counts, weights)
-            left = leave_together(self.block, *fixed, leave)
+            fixed = self.overlap, self.gram, axes.every
+            left = leave_together(self.block, *fixed, division, leave)
         else:
-            leverage, gap = self.leverages()
-            left = left_out(
-                leave.take(self.residuals),
-                leave.take(leverage),
-                leave.take(gap),
-                self.gram,
-                axes.every,
-                leave.take(groups),
-                counts,
-                None if weights is None else leave.take(weights),
-            )
+            rows, leverage, gap = map(leave.take, (self.residuals, *self.leverages()))
+            own = leave.of_groups(division)
+            left = left_out(rows, leverage, gap, self.gram, axes.every, own)
             left = replace(left, stands_for=leave.stands_for, rows=leave.rows)
         return left.leading(len(axes.values))
 

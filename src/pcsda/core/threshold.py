@@ -394,7 +394,7 @@ def _tails(
     scores: Array,
     positive: Mask,
     weights: Array | None,
-    together: Ints | None = None,
+    together: Ints | None,
     identity: Ints | None = None,
 ) -> tuple[Tail | None, Tail | None]:
     """Return the tails of the negatives and of the positives; None for a class without rows."""

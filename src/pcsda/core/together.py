@@ -20,6 +20,7 @@ from . import linalg
 from .alignment import turns_of_blocks
 from .linalg import Array, Ints, Mask, SingularMatrixError
 from .loo import ALONE, Leave, LeftOut, Shifts
+from .scatter import Grouping
 
 # Function of row numbers (n, size) of n blocks: returns the inner products of each block's rows
 # with each other, and with the group means.
@@ -48,9 +49,7 @@ def leave_together(
     overlap: Array,
     gram: Array,
     rotation: Array,
-    groups: Ints,
-    counts: Array,
-    weights: Array | None,
+    division: Grouping,
     leave: Leave,
 ) -> LeftOut:
     """Project the rows of each block by the model fitted without that block.
@@ -67,15 +66,14 @@ def leave_together(
         ``Delta A Delta'`` of the full fit.
     rotation : array of shape (K, d)
         ``Q Lambda^(-1/2)``, where Q and Lambda are the eigenvectors and eigenvalues of `gram`.
-    groups : array of shape (N,)
-    counts : array of shape (K + 1,)
-    weights : array of shape (N,) or None
+    division : Grouping
+        The groups of the N rows.
     leave : Leave
         Which rows to leave out: all rows of a block, or none of them.
     """
     assert leave.together is not None
-    rows = leave.of(len(groups))
-    weight = np.ones(len(groups)) if weights is None else weights
+    groups, counts, weights = division
+    rows, weight = leave.of(len(groups)), division.weight
     own_weights = None if weights is None else weights[rows]
     result = LeftOut.blank(groups[rows], own_weights, counts, rotation.shape[1])
     result.alone[:] = False

@@ -20,7 +20,7 @@ from .cells import Cells, CellSums
 from .direct import DirectFactor, is_close
 from .linalg import Array, Floats, Ints, Mask, SingularMatrixError
 from .loo import EVERY, Leave, inflation
-from .scatter import group_means
+from .scatter import Grouping
 from .solvers import require_apart
 from .spread import centred, naming_the_ridge, ridges_of
 from .subspace import Solution, Subspace
@@ -75,10 +75,9 @@ class WhiteFactor:
 
         Cost: ``2 N D K + O(N K^2)`` operations.
         """
-        counts = np.bincount(groups, self.weights).astype(np.float64)
-        white = group_means(self.rows, groups, counts, self.weights)
-        means = group_means(self.X - self.origin, groups, counts, self.weights)
-        return self.solve_means(white, means, groups, counts, n_components, leave_out)
+        division = Grouping.of(groups, self.weights)
+        white, means = division.means(self.rows), division.means(self.X - self.origin)
+        return self.solve_means(white, means, division, n_components, leave_out)
 
     def over(self, cells: Cells) -> WhiteCells:
         """Sum the rows over the cells once, so that the problems of all classes can share the sums.
@@ -91,8 +90,7 @@ class WhiteFactor:
         self,
         white: Array,
         means: Array,
-        groups: Ints,
-        counts: Array,
+        division: Grouping,
         n_components: int | None,
         leave_out: Leave | None,
     ) -> Subspace:
@@ -106,14 +104,14 @@ class WhiteFactor:
         means = means + self.origin
         require_apart(means, self.variance)
         with suppress(SingularMatrixError):
-            solved = self._solution(white, groups, counts)
-            found = solved.subspace(groups, counts, self.weights, n_components, leave_out, means)
+            solved = self._solution(white, division)
+            found = solved.subspace(division, n_components, leave_out, means)
             if not is_close(found.left, self.X.shape):
                 return found
         alone = DirectFactor(self.X, self.ridge / self.variance, self.weights, ridge=self.ridge)
-        return alone.solve(groups, n_components, leave_out=leave_out)
+        return alone.solve(division.groups, n_components, leave_out=leave_out)
 
-    def _solution(self, means: Array, groups: Ints, counts: Array) -> Solution:
+    def _solution(self, means: Array, division: Grouping) -> Solution:
         projected = self.rows @ means.T  # F = M A_T (x - c)
 
         def block(members: Ints) -> tuple[Array, Array]:
@@ -123,7 +121,7 @@ class WhiteFactor:
         def norms() -> Array:
             return self.norms
 
-        return solution_of(means, projected, norms, groups, counts, self.back, block, self.weights)
+        return solution_of(means, projected, norms, division, self.back, block)
 
     def appended(self, X: Floats, values: Array | None = None) -> WhiteFactor:
         """Add the last rows of X, with weight one, by an update of ``4 N D`` operations per row.
@@ -190,11 +188,9 @@ def solution_of(
     means: Array,
     projected: Array,
     norms: Callable[[], Array],
-    groups: Ints,
-    counts: Array,
+    division: Grouping,
     back: Array,
     block: Block,
-    weights: Array | None = None,
 ) -> Solution:
     """Solve one division of whitened rows into groups; for such rows, A_T is the identity.
 
@@ -206,13 +202,14 @@ def solution_of(
         Inner products of n whitened rows with the means.
     norms : function
         Returns the squared lengths of the whitened rows.
-    groups, weights : arrays of shape (n,)
-    counts : array of shape (K + 1,)
+    division : Grouping
+        The groups of the n rows.
     back : array of shape (D, D)
         Maps whitened directions to directions in input space; see :class:`WhiteFactor`.
     block : function of row numbers
         See :class:`Solution`.
     """
+    groups, counts, weights = division
     root = np.sqrt(counts)
     overlap = means @ means.T  # H = M A_T M'
     remainder = np.eye(len(counts)) - overlap * np.outer(root, root)
@@ -261,10 +258,10 @@ class WhiteCells:
         self, label: int, n_components: int | None = None, *, leave_out: Leave | None = EVERY
     ) -> Subspace:
         """Find the axes that separate one class from all others."""
-        groups, counts = self.cells.division(label)
-        white = self.white.over_groups(label) / counts[:, None]
-        plain = self.plain.over_groups(label) / counts[:, None]
-        return self.factor.solve_means(white, plain, groups, counts, n_components, leave_out)
+        division = Grouping(*self.cells.division(label))
+        sizes = division.counts[:, None]
+        white, plain = (part.over_groups(label) / sizes for part in (self.white, self.plain))
+        return self.factor.solve_means(white, plain, division, n_components, leave_out)
 
 
 def whiten(

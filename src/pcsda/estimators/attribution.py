@@ -102,5 +102,4 @@ def nearest_rows(z: Array, known: Array, numbers: Ints) -> Ints:
     ``numbers[i]`` is the number of row i of `known`.
     """
     apart = np.stack([np.linalg.norm(known - row, axis=1) for row in z])
-    found: Ints = numbers[np.argsort(apart, axis=1, kind="stable")[:, :NEAREST]]
-    return found
+    return numbers[np.argsort(apart, axis=1, kind="stable")[:, :NEAREST]]

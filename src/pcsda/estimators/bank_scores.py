@@ -21,7 +21,7 @@ from ..core.warning import warn
 from ..targets import refuse_label
 from ..unwrap import asked
 from ..validation import MatrixLike, validated
-from .changes import BankRows, listed
+from .changes import BankRows, KnownRowError, listed
 from .closed_set import chances, identities, second_of_two
 from .doors import warn_of_misses
 from .kindred_labels import KindredLabels
@@ -445,7 +445,7 @@ class BankScores:
         return int(np.flatnonzero(self.classes_ == label)[0])
 
     def _refuse_known(self, X: Floats, name: str = "X") -> None:
-        """Raise a ValueError if the bank already contains a row of X.
+        """Raise a KnownRowError if the bank already contains a row of X.
 
         The message refers to X as `name`.
         """
@@ -455,8 +455,9 @@ class BankScores:
             whose = "the background"
             if owner >= 0:
                 whose = f"label {self.classes_.tolist()[owner]!r}"
-            raise ValueError(
-                f"row {found[0]} of {name} is already in the bank, as a row of {whose}; a row "
-                "belongs to one label or to the background, so leave it out, or remove that label "
-                "first"
+            raise KnownRowError(
+                found[0],
+                name,
+                f"is already in the bank, as a row of {whose}; a row belongs to one label or to "
+                "the background, so leave it out, or remove that label first",
             )

@@ -34,7 +34,7 @@ GAMMA = ("positive", 0.3, 1.0, 3.0)
 
 
 def template_of(search: BaseEstimator) -> Any:
-    """Return the estimator, or pipeline, that a search tunes or a mixture copies."""
+    """Return the estimator, or pipeline, that a search tunes, or a mixture or a bank copies."""
     return PCSDA() if search.estimator is None else search.estimator
 
 

@@ -228,6 +228,20 @@ class BankRows:
         return replace(self, labels=labels)
 
 
+class KnownRowError(ValueError):
+    """Error raised for a row that the bank already has.
+
+    `row` is the number of the row, and `fault` says what is wrong with it.
+    """
+
+    def __init__(self, row: int, name: str, fault: str) -> None:
+        super().__init__(row, name, fault)
+        self.row, self.name, self.fault = row, name, fault
+
+    def __str__(self) -> str:
+        return f"row {self.row} of {self.name} {self.fault}"
+
+
 @dataclass(frozen=True)
 class Change:
     """Rows added to a bank, or a label removed from it.
@@ -342,8 +356,7 @@ def numbered_labels(y: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
 def places_of(labels: NDArray[Any], among: NDArray[Any]) -> Ints:
     """Return the position of each label among other labels, or -1; both arrays are sorted."""
     near = np.minimum(np.searchsorted(among, labels), len(among) - 1)
-    places: Ints = np.where(among[near] == labels, near, -1)
-    return places
+    return np.where(among[near] == labels, near, -1)
 
 
 def warn_of_shared_rows(X: Floats, labels: Ints, classes: NDArray[Any]) -> None:

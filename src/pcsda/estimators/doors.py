@@ -134,6 +134,6 @@ def _of_scores(
     scores = np.append(best, own)
     positive = np.arange(len(scores)) >= len(best)
     known: Any = {"identity": identity, "up_to_zero": up_to_zero}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # this module has its own message
+    # This module has its own message.
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
         return choose_threshold(scores, positive, max_false_alarms=rate, **known)

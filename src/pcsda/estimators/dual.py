@@ -234,8 +234,7 @@ def _sample_for_evidence(data: TrainingRows) -> Ints:
     rng = np.random.default_rng(data.seed)
     classes = (data.positive, SAMPLE_POSITIVES), (~data.positive, SAMPLE_NEGATIVES)
     drawn = [rng.permutation(np.flatnonzero(part))[:most] for part, most in classes]
-    rows: Ints = np.sort(np.concatenate(drawn))
-    return rows
+    return np.sort(np.concatenate(drawn))
 
 
 def kernel_factory(model: KernelPCSDA, seed: int) -> Factorise:

@@ -254,10 +254,9 @@ class KindredLabels:
         label, shift = self._label(rows, place)
 
         def views(solved: SolvedLabel) -> Array:
-            left, subspace = solved.subspace.left, solved.subspace
-            assert left is not None
+            left, delta = solved.subspace.left_rows, solved.subspace.projected.delta
             # The axes of the solved label and of this model differ only in sign.
-            signs = np.sign((subspace.projected.delta * label.density.base.subclasses).sum(0))
+            signs = np.sign((delta * label.density.base.subclasses).sum(0))
             return label.density.views(left.coordinates * signs + shift)
 
         fixed = self.settings.template, label, self.calibration, views
@@ -336,8 +335,7 @@ class KindredLabels:
         if self.kernel is not None:
             return mean
         axes = self.shared.axes.astype(np.float64)
-        moved: Array = mean - np.linalg.lstsq(axes, shift, rcond=None)[0]
-        return moved
+        return mean - np.linalg.lstsq(axes, shift, rcond=None)[0]
 
     def changed(self, change: Change) -> KindredLabels:
         """Return the labels after a change of rows.

@@ -170,8 +170,7 @@ def left_out_scores(source: Source, place: int) -> tuple[Array, Array | None]:
     """
     shared, n_components = source.prepared.shared, len(source.label.eigenvalues)
     (solved,) = solve_labels(shared, np.array([place]), n_components)
-    left = solved.subspace.left
-    assert left is not None
+    left = solved.subspace.left_rows
     scores = source.calibration(source.left_out_views(solved))
     scores[(left.groups == 0) & left.alone] = np.nan
     full = np.full(len(shared.owner), np.nan)

@@ -15,14 +15,14 @@ from numpy.typing import ArrayLike
 from sklearn import pipeline
 from sklearn.base import clone
 from sklearn.feature_selection import SelectorMixin, VarianceThreshold
-from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, cross_val_predict
+from sklearn.model_selection import cross_val_predict
 from sklearn.utils import get_tags
 
 from ..core.calibration import Scored
 from ..core.fit import calibrated_on
 from ..core.linalg import Array, Ints, Mask
 from ..core.warning import warn
-from ..folds import count_folds
+from ..folds import count_folds, stratified
 from ..targets import check_groups, check_labels, check_weights, plain_labels
 from ..unwrap import unwrap
 from .parameters import is_contaminated
@@ -107,11 +107,9 @@ def _fold_scores(
     plain = pipeline.Pipeline(clone(model).steps)
     # With equal priors, the decision function is the log-likelihood ratio.
     plain.steps[-1][1].set_params(priors="equal", pos_label=None, verbose=False)
-    kind = StratifiedKFold if together is None else StratifiedGroupKFold
-    folds = kind(n_folds, shuffle=True, random_state=0)
+    folds = stratified(n_folds, together, 0)
     splits = list(folds.split(np.empty(len(positive)), positive, together))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the fit to all rows has said it
+    with warnings.catch_warnings(action="ignore"):  # the fit to all rows has said it
         try:
             scores: Array = cross_val_predict(
                 plain, X, positive, cv=splits, method="decision_function", params=params

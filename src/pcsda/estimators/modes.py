@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -50,7 +50,7 @@ class Modes:
     modes: Ints
     models: list[Any]
     counts: Array
-    said: list[tuple[type[Warning], str]] = field(default_factory=list)
+    said: list[tuple[type[Warning], str]]
 
     def repeat_warnings(self) -> None:
         """Issue the warnings of the fits."""

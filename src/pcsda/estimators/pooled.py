@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..core.calibration import Scored
 from ..core.density import Blend, Mixture
 from ..core.linalg import Array, Floats, Ints, Mask
 from ..core.many import SolvedLabel, solve_labels
@@ -15,7 +16,6 @@ from ..core.pooling import (
     CHOICE_LABELS,
     MANY_ROWS,
     Block,
-    Own,
     Pool,
     Strangers,
     calibrate,
@@ -190,14 +190,14 @@ class Solved:
                 if label in met:
                     met[label].append(row)
         places = [label for label in large if met[label]]
-        found: list[Own] = []
+        found: list[Scored] = []
         for label in places:
             one = [self.labels[label]], [self.densities[label]]
             positives, mass = positive_views(*one, pool.n_views)
             own, rest = pool.calibration(positives[:, mass == 1]), np.concatenate(met[label])
             weight = np.append(np.ones(len(own)), np.full(len(rest), len(own) / len(rest)))
             positive = np.arange(len(weight)) < len(own)
-            found.append(Own(np.append(own, rest), positive, weight))
+            found.append(Scored(np.append(own, rest), positive, weight))
         points, spread = moved_labels(found)
         moved[places] = points
         return moved, spread
@@ -246,8 +246,7 @@ def fit_pooled(training: Training, shared: SharedRows) -> tuple[Solved, Array, D
 def _scores(part: Strangers, calibration: Callable[[Array], Array], moved: Array) -> Array:
     """Return the calibrated scores of n strangers for L labels, shape (L, n)."""
     slopes, offsets = np.exp(moved[part.labels, :1]), moved[part.labels, 1:]
-    scores: Array = slopes * calibration(part.views) + offsets
-    return scores
+    return slopes * calibration(part.views) + offsets
 
 
 def _background(shared: SharedRows, rng: np.random.Generator, most: int) -> list[Ints]:

@@ -104,9 +104,8 @@ class PooledLabels:
 
         def views(solved: SolvedLabel) -> Array:
             # The same rows give the same density again, whatever the signs of the axes.
-            density, left = side.pool.density(solved), solved.subspace.left
-            assert left is not None
-            return density.left_out_views(left, solved.subspace.projected.counts)
+            density, subspace = side.pool.density(solved), solved.subspace
+            return density.left_out_views(subspace.left_rows, subspace.projected.counts)
 
         fixed = self.settings.template, label, label.calibration(side.pool), views
         return estimator_of(Source(*fixed, self.prepared(rows), side.rows, rows.X), place)

@@ -91,8 +91,7 @@ class SeparateLabels:
         count = len(self.models)
         n_folds = min(FOLDS if count <= FEW_LABELS else FEW_FOLDS, count)
         fold = np.random.default_rng(self.settings.seed).permutation(count) % n_folds
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # already given for all labels
+        with warnings.catch_warnings(action="ignore"):  # already given for all labels
             try:
                 parts = [self._without(fold == number) for number in np.unique(fold)]
             except ValueError:  # the rows outside a fold do not determine a bank
@@ -161,8 +160,7 @@ class SeparateLabels:
             scores = self._refitted(kept, gone, number)
         except ValueError:  # the remaining rows do not determine a label
             return np.zeros(0)
-        own: Array = scores[np.arange(len(gone)), labels[gone]]
-        return own
+        return scores[np.arange(len(gone)), labels[gone]]
 
     def _as_found(self, labels: Ints, kept: Ints, strangers: Floats) -> Array:
         """Fit labels to the rows `kept`, with the settings that the searches of the bank chose.

@@ -133,8 +133,7 @@ class Projection:
         if self.kernel is not None:
             assert self.rows is not None
             values = self.kernel(X, self.rows[: self.axes.shape[1]])
-            z: Floats = (values @ self.axes.T - self.origin).astype(X.dtype, copy=False)
-            return z
+            return (values @ self.axes.T - self.origin).astype(X.dtype, copy=False)
         if self._very_far if X.dtype == np.float64 else self._far:
             return project_rows(X, self.axes, self.origin, self.centre, far=True)
         # As in `project_rows`, but the shift is computed only once.

@@ -72,8 +72,7 @@ class SpanSpace:
 
     def axes(self, coefficients: Array) -> Array:
         """Return directions in input space."""
-        directions: Array = (self.basis @ coefficients).T
-        return directions
+        return (self.basis @ coefficients).T
 
     def mean(self, mean: Array) -> Array:
         """Return the mean in input space."""

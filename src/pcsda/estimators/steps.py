@@ -123,7 +123,7 @@ def rule_of(model: Verifier) -> Rule:
 
 
 def check_training(
-    model: Verifier, y: ArrayLike, sample_weight: ArrayLike | None, groups: ArrayLike | None = None
+    model: Verifier, y: ArrayLike, sample_weight: ArrayLike | None, groups: ArrayLike | None
 ) -> tuple[Mask, Array | None, Ints | None, int]:
     """Check labels, weights and groups for a fit, and store the classes and the ridge.
 

@@ -19,7 +19,7 @@ from ..core.fit import Fitted, HeldOut, fit
 from ..core.gram import WideRows
 from ..core.linalg import Array, Floats, Ints, Mask, is_light, narrow_fit, one_thread
 from ..core.loo import Leave
-from ..core.scatter import group_means
+from ..core.scatter import Grouping
 from ..core.spread import OverflowingSquares, ScaleError, naming_the_offset, no_spread
 from ..core.subspace import Factor, is_far, project_rows
 from ..folds import count_folds, fold_scores
@@ -181,9 +181,8 @@ def _regrouping(model: Verifier, data: TrainingRows) -> Callable[[Mask], Ints]:
 
     def join(others: Ints, found: Ints) -> Ints:
         seen = np.flatnonzero(found > 0)
-        weight, labels = some(data.weights, seen), found[seen] - 1
-        sizes = np.bincount(labels, weight).astype(np.float64)
-        return nearest(data.X[others], group_means(data.X[seen], labels, sizes, weight))
+        known = Grouping.of(found[seen] - 1, some(data.weights, seen))
+        return nearest(data.X[others], known.means(data.X[seen]))
 
     return regrouping(model, data, lambda held, kept: divide(held, data.take(kept))[0], join)
 

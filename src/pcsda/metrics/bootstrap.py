@@ -50,16 +50,19 @@ class Interval:
     level: float
     resamples: Array
 
+    @property
+    def _span(self) -> str:
+        return f"({100 * self.level:g}% interval {self.low:.4g} to {self.high:.4g})"
+
     def __str__(self) -> str:
-        span = f"{100 * self.level:g}% interval {self.low:.4g} to {self.high:.4g}"
-        return f"{self.value:.4g} ({span})"
+        return f"{self.value:.4g} {self._span}"
 
     def __repr__(self) -> str:
         return f"<Interval: {self}>"
 
     def _repr_html_(self) -> str:
         """Return the figure and its interval as HTML, for notebooks."""
-        return f"<b>{self.value:.4g}</b> {str(self).partition(' ')[2]}"
+        return f"<b>{self.value:.4g}</b> {self._span}"
 
 
 def bootstrap_interval(

@@ -50,8 +50,7 @@ def _kept_and_fillings(imputer: SimpleImputer) -> tuple[NDArray[np.int64], Array
     """
     _refuse(imputer)
     numbers = np.arange(imputer.n_features_in_, dtype=np.float64)
-    with warnings.catch_warnings():  # columns left out, or without names
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):  # columns left out, or without names
         shown = imputer.transform(np.stack([numbers, np.full_like(numbers, np.nan)]))
     kept, fillings = np.asarray(shown, dtype=np.float64)
     return kept.astype(np.int64), fillings

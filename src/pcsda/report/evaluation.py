@@ -97,8 +97,7 @@ class Evaluation:
         return len(self.names) > 1
 
     def __repr__(self) -> str:
-        what = f"{len(self.names)} labels" if self.is_bank else self.names[0]
-        lines = [f"<Evaluation of {what} on {len(self.truth)} {self.unit}s>"]
+        lines = [f"<{self._title()}>"]
         lines += [f"{name:<26} {value:>8}  {span}" for name, value, span in self._rows()]
         return "\n".join(lines)
 
@@ -110,8 +109,12 @@ class Evaluation:
         )
         level = f"{self.settings.level:.0%} interval"
         head = f"<tr><th>figure</th><th>value</th><th>{level}</th></tr>"
-        caption = escape(repr(self).partition("\n")[0][1:-1])
+        caption = escape(self._title())
         return f"<table><caption>{caption}</caption>{head}{rows}</table>"
+
+    def _title(self) -> str:
+        what = f"{len(self.names)} labels" if self.is_bank else self.names[0]
+        return f"Evaluation of {what} on {len(self.truth)} {self.unit}s"
 
     def _rows(self) -> list[tuple[str, str, str]]:
         return [(figure.name, *value_of(figure)) for figure in self.figures]

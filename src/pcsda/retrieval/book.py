@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from ..core.linalg import Array, Ints
 from .gallery import NOT_FINITE, Gallery
-from .store import VALUES, Entry, Store, StoreError
+from .store import VALUES, Entry, OtherGalleryError, Store
 
 NO_EXAMPLE = (
     "no row has been answered yes yet; label at least one example of what you are looking for"
@@ -49,11 +49,7 @@ class LabelBook:
             if was != shape:
                 other = f"shape {was}; this one has {shape}"
             self.store.close()
-            raise StoreError(
-                f"{self.store.path} has labels for another gallery ({other}); give that gallery, "
-                "another store, or carry_over=True to keep the labels of the ids that are still "
-                "there"
-            )
+            raise OtherGalleryError(self.store.path, other)
         if before != mark:
             if before is not None:
                 self.store.end_audits()

@@ -345,5 +345,4 @@ def _rank_logit(scores: Array) -> Array:
     rank = np.empty(len(scores))
     rank[np.argsort(scores, kind="stable")] = np.arange(1, len(scores) + 1)
     share = rank / (len(scores) + 1)
-    logit: Array = np.log(share / (1 - share))
-    return logit
+    return np.log(share / (1 - share))

@@ -50,6 +50,24 @@ class StoreError(ValueError):
     """Error raised if a store cannot be used; the message suggests a remedy."""
 
 
+class OtherGalleryError(StoreError):
+    """Error raised if a store has labels for another gallery."""
+
+    def __init__(self, path: object, other: str) -> None:
+        super().__init__(path, other)
+        self.path, self.other = path, other
+
+    def __str__(self) -> str:
+        return self.saying("carry_over=True")
+
+    def saying(self, setting: str) -> str:
+        """Return the message; `setting` keeps the labels of the ids that both galleries have."""
+        return (
+            f"{self.path} has labels for another gallery ({self.other}); give that gallery, "
+            f"another store, or {setting} to keep the labels of the ids that are still there"
+        )
+
+
 @dataclass(frozen=True)
 class Entry:
     """A label that a user gave to a row.
@@ -181,6 +199,11 @@ class Store:
                 f'save what can be read with sqlite3 "{self.path}" ".recover", or give another name'
             ) from error
 
+    def _rows(self, find: str, *given: Any) -> list[Any]:
+        """Return what a query finds."""
+        with self._explained():
+            return self._base.execute(find, given).fetchall()
+
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """Run several statements as one transaction; other programs wait before they write."""
@@ -200,7 +223,7 @@ class Store:
         scores = [None] * len(ids) if scores is None else scores
         who = _person(who)
         with self._explained(), self._writing():
-            act = self._base.execute("SELECT coalesce(max(act), 0) + 1 FROM labels").fetchone()[0]
+            ((act,),) = self._rows("SELECT coalesce(max(act), 0) + 1 FROM labels")
             self._base.executemany(
                 "INSERT INTO labels (act, id, value, who, at, model, score) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -215,8 +238,8 @@ class Store:
         name = None if who is None else _person(who)
         with self._explained(), self._writing():
             find = "SELECT max(act) FROM labels WHERE undone IS NULL AND (? IS NULL OR who = ?)"
-            act = self._base.execute(find, (name, name)).fetchone()[0]
-            ids = self._base.execute("SELECT id FROM labels WHERE act = ?", (act,)).fetchall()
+            ((act,),) = self._rows(find, name, name)
+            ids = self._rows("SELECT id FROM labels WHERE act = ?", act)
             self._base.execute("UPDATE labels SET undone = ? WHERE act = ?", (_now(), act))
             return list(dict.fromkeys(json.loads(name) for (name,) in ids))
 
@@ -224,24 +247,23 @@ class Store:
         """Return the labels numbered above `after`, in order, including undone ones."""
         columns = "number, act, id, value, who, at, model, undone, score"
         find = f"SELECT {columns} FROM labels WHERE number > ? ORDER BY number"
-        with self._explained():
-            rows = self._base.execute(find, (after,)).fetchall()
-        return [Entry(row[0], row[1], json.loads(row[2]), VALUES[row[3]], *row[4:]) for row in rows]
+        return [
+            Entry(number, act, json.loads(name), VALUES[value], *rest)
+            for number, act, name, value, *rest in self._rows(find, after)
+        ]
 
     def state(self) -> tuple[int, int]:
         """Return the number of the last label and the count of undone labels.
 
         Every label and every undo changes this pair.
         """
-        with self._explained():
-            found = self._base.execute("SELECT coalesce(max(number), 0), count(undone) FROM labels")
-            last, undone = found.fetchone()
+        ((last, undone),) = self._rows("SELECT coalesce(max(number), 0), count(undone) FROM labels")
         return last, undone
 
     def draw(self, ids: Sequence[Any], pool: int, after: int, extend: bool) -> None:
         """Record the ids of a new audit, or add them to the last audit if `extend` is set."""
         with self._explained(), self._writing():
-            last = self._base.execute("SELECT coalesce(max(audit), 0) FROM audits").fetchone()[0]
+            last = self._last_audit()
             self._base.executemany(
                 "INSERT INTO audits (audit, id, pool, after, at) VALUES (?, ?, ?, ?, ?)",
                 [(last + (not extend), _write(name), pool, after, _now()) for name in ids],
@@ -249,25 +271,25 @@ class Store:
 
     def end_audits(self) -> None:
         """Make `audits` ignore all audits so far, because they come from another gallery."""
-        with self._explained():
-            last = self._base.execute("SELECT coalesce(max(audit), 0) FROM audits").fetchone()[0]
-        self.keep("ended_audits", str(last))
+        self.keep("ended_audits", str(self._last_audit()))
+
+    def _last_audit(self) -> int:
+        """Return the number of the last audit, or 0 if there is none."""
+        ((last,),) = self._rows("SELECT coalesce(max(audit), 0) FROM audits")
+        return int(last)
 
     def audits(self) -> list[Audit]:
         """Return the audits of this gallery, in the order they were drawn."""
         find = "SELECT audit, id, pool, after FROM audits WHERE audit > ? ORDER BY number"
-        with self._explained():
-            rows = self._base.execute(find, (int(self.fact("ended_audits") or 0),)).fetchall()
         found: dict[int, Audit] = {}
-        for number, name, pool, after in rows:
+        for number, name, pool, after in self._rows(find, int(self.fact("ended_audits") or 0)):
             found.setdefault(number, Audit([], pool, after)).ids.append(json.loads(name))
         return list(found.values())
 
     def fact(self, name: str) -> str | None:
         """Return the value of a named fact, or None if it is not stored."""
-        with self._explained():
-            found = self._base.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
-        return None if found is None else str(found[0])
+        found = self._rows("SELECT value FROM facts WHERE name = ?", name)
+        return str(found[0][0]) if found else None
 
     def keep(self, name: str, value: str) -> None:
         """Store a named fact."""

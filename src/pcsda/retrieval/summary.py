@@ -63,8 +63,8 @@ def state_of(session: SearchSession, max_false_alarms: float = 0.01) -> dict[str
 
 def _threshold(session: SearchSession, rate: float) -> dict[str, Any]:
     """Return the threshold for a false alarm rate, with its error rates."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the interval says the same
+    # The interval says what a warning would say.
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
         found = session.choose_threshold(max_false_alarms=rate)
     return {
         "value": found.value,

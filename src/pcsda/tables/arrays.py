@@ -109,7 +109,7 @@ def of_npy(path: Path, block_rows: int | None) -> list[Chunk]:
     stamp, count = file_stamp(path), len(mapped)
     names = mapped.dtype.names or tuple(map(str, range(*mapped.shape[1:])))
     return [
-        Chunk(f"{path.name}, rows {a} to {b - 1}", names, [a, b, *stamp], partial(read, a, b))
+        Chunk(path.name, f"rows {a} to {b - 1}", names, [a, b, *stamp], partial(read, a, b))
         for a, b in pairwise([*range(0, count, step), count])
     ]
 
@@ -149,7 +149,8 @@ def _archive(path: Path) -> Iterator[Any]:
 
 def of_npz(path: Path) -> list[Chunk]:
     """Return a .npz archive as a single chunk."""
-    return [Chunk(path.name, tuple(npz_names(path)), file_stamp(path), partial(read_npz, path))]
+    names, stamp = tuple(npz_names(path)), file_stamp(path)
+    return [Chunk(path.name, "", names, stamp, partial(read_npz, path))]
 
 
 def read_npz(path: Path, names: Names = None) -> Table:

@@ -56,10 +56,9 @@ def of_parquet(path: Path, values: Mapping[str, Any], block_rows: int | None) ->
         step = max(count, 1) if count * 2 <= step * 3 and not block_rows else step
         for start, stop in pairwise([*range(0, count, step), count]):
             rows = "" if stop - start == count else f", rows {start} to {stop - 1}"
-            name = f"{path.name}, row group {group}{rows}"
             part = _Part(path, group, start, step, count)
-            read = partial(_read_parquet, part, dict(values))
-            chunks.append(Chunk(name, names, [group, start, stop, *stamp], read))
+            read, place = partial(_read_parquet, part, dict(values)), [group, start, stop, *stamp]
+            chunks.append(Chunk(path.name, f"row group {group}{rows}", names, place, read))
     return chunks
 
 
@@ -148,8 +147,8 @@ def of_ipc(path: Path, values: Mapping[str, Any], block_rows: int | None) -> lis
         step = rows_at_once(int(size / max(count, 1) / 8), block_rows)
         for start, stop in pairwise([*range(0, count, step), count]):
             read = partial(_read_ipc, path, dict(values), number, start, stop)
-            name = f"{path.name}, batch {number}, rows {start} to {stop - 1}"
-            chunks.append(Chunk(name, names, [number, start, stop, *stamp], read))
+            part = f"batch {number}, rows {start} to {stop - 1}"
+            chunks.append(Chunk(path.name, part, names, [number, start, stop, *stamp], read))
     return chunks
 
 
@@ -235,8 +234,9 @@ def is_frame(data: object) -> bool:
     return known or (hasattr(data, "iloc") and hasattr(data, "columns"))
 
 
-def of_frame(data: Any, source: str = "the data frame") -> Table:
+def of_frame(data: Any) -> Table:
     """Convert a data frame, from pandas or with the Arrow interface, to a Table."""
+    source = "the data frame"
     if hasattr(data, "iloc"):
         names = [str(name) for name in data.columns]
         check_names(source, names)

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from itertools import pairwise
 from math import isfinite
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,8 +142,8 @@ class Chunk:
 
     Attributes
     ----------
-    name : str
-        Name of the chunk in messages.
+    file, part : str
+        Name of the file, and which part of it the chunk is, such as "rows 0 to 9"; empty if all.
     columns : tuple of str
         Names of all columns in the chunk.
     stamp : list
@@ -152,10 +152,16 @@ class Chunk:
         Takes column names, or None for all columns, and returns a Table.
     """
 
-    name: str
+    file: str
+    part: str
     columns: tuple[str, ...]
     stamp: list[Any]
     read: Callable[[Names], Table]
+
+    @property
+    def name(self) -> str:
+        """Name of the chunk in messages."""
+        return f"{self.file}, {self.part}" if self.part else self.file
 
 
 def file_stamp(path: Path) -> list[Any]:
@@ -247,40 +253,30 @@ def labels(table: Table, name: str, option: str = "--label") -> NDArray[np.str_]
                 f"{option} {name}: this column of {table.source} holds records, not labels"
             ) from None
         where = f"{option} {name}: {table.source}"
-        _warn_of_equal(list(seen), where)
+        texts = [value for value in seen if isinstance(value, str)]
+        numbers = [text for text in texts if is_number(text)]
+        _warn_of_alike(numbers, float, where, "the same number written in two ways", "values")
         if option == "--label":
-            _warn_of_spelling(list(seen), where)
+            how = "which differ only in case or in spaces"
+            _warn_of_alike(texts, lambda text: text.strip().casefold(), where, how, "labels")
         return np.array([as_text(value) for value in seen], dtype=str)[codes]
     found, places = np.unique(values, return_inverse=True)
     return np.asarray(np.array([as_text(value) for value in found], dtype=str)[places])
 
 
-def _warn_of_equal(values: Sequence[Any], where: str) -> None:
-    """Warn if two values are one number written in two ways."""
-    seen: dict[float, Any] = {}
-    for value in values:
-        if isinstance(value, str) and is_number(value):
-            other = seen.setdefault(float(value), value)
-            if other != value:
-                warn(
-                    f"{where} has {other!r} and {value!r}, the same number written in two ways; "
-                    "they count as different values, so write them alike if they are not"
-                )
-                return
-
-
-def _warn_of_spelling(values: Sequence[Any], where: str) -> None:
-    """Warn if two labels differ only in case, or in spaces around them."""
-    seen: dict[str, str] = {}
-    for value in values:
-        if isinstance(value, str):
-            other = seen.setdefault(value.strip().casefold(), value)
-            if other != value:
-                warn(
-                    f"{where} has {other!r} and {value!r}, which differ only in case or in spaces; "
-                    "they count as different labels, so write them alike if they are not"
-                )
-                return
+def _warn_of_alike(
+    texts: Sequence[str], meaning: Callable[[str], Any], where: str, how: str, what: str
+) -> None:
+    """Warn if two texts have the same meaning; `how` says in what way, and `what` names them."""
+    seen: dict[Any, str] = {}
+    for text in texts:
+        other = seen.setdefault(meaning(text), text)
+        if other != text:
+            warn(
+                f"{where} has {other!r} and {text!r}, {how}; they count as different {what}, so "
+                "write them alike if they are not"
+            )
+            return
 
 
 def missing(values: NDArray[Any]) -> Mask:
@@ -297,18 +293,35 @@ def missing(values: NDArray[Any]) -> Mask:
     return np.asarray(gaps.reshape(len(gaps), -1).any(axis=1))
 
 
+class Odd(NamedTuple):
+    """A text in a column of numbers, its row, and its decimal separator if that is at fault."""
+
+    text: str
+    row: int
+    decimal: str = ""
+
+
+def odd_value(values: NDArray[Any]) -> Odd | None:
+    """Return the first value of a column that is text but not a number; None if there is none."""
+    if values.dtype.kind not in "OU" or values.ndim > 1:
+        return None
+    for row, value in enumerate(values.tolist()):
+        if isinstance(value, str) and not _is_plain(value):
+            comma = "," in value and is_number(value.replace(",", "."))
+            return Odd(value, row, "," if comma else "")
+    first = values[0] if values.size else None
+    if isinstance(first, str) and "." in first:  # read with a decimal comma
+        return Odd(first, 0, ".")
+    return None
+
+
 def example(values: NDArray[Any]) -> str:
     """Return text for a message: the first value that is not a number, and its row."""
-    if values.dtype.kind in "OU" and values.ndim == 1:
-        for row, value in enumerate(values.tolist()):
-            if isinstance(value, str) and not _is_plain(value):
-                comma = "," in value and is_number(value.replace(",", "."))
-                point = " with a decimal comma" if comma else ""
-                return f" ({value[:30]!r} in row {row}{point})"
-        first = values[0] if values.size else None
-        if isinstance(first, str) and "." in first:  # read with a decimal comma
-            return f" ({first[:30]!r} in row 0 with a decimal point)"
-    return f" ({values.dtype})"
+    odd = odd_value(values)
+    if odd is None:
+        return f" ({values.dtype})"
+    mark = {",": " with a decimal comma", ".": " with a decimal point"}.get(odd.decimal, "")
+    return f" ({odd.text[:30]!r} in row {odd.row}{mark})"
 
 
 def is_number(text: str) -> bool:

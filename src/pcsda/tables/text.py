@@ -141,9 +141,8 @@ def parse(
     labels = {*wording.labels, *wording.text}
     missing = {name: ("",) if name in labels else MISSING for name in header.names}
     try:
-        with warnings.catch_warnings():
-            # pandas would cut rows longer than the header, with a warning.
-            warnings.simplefilter("error", pandas.errors.ParserWarning)
+        # pandas would cut rows longer than the header, with a warning.
+        with warnings.catch_warnings(action="error", category=pandas.errors.ParserWarning):
             frame = pandas.read_csv(
                 BytesIO(lines),
                 sep=header.separator,
@@ -202,7 +201,9 @@ def of_csv(path: Path, labels: Sequence[str], block_rows: int | None) -> list[Ch
     """
     wording, stamp = Wording(labels=tuple(labels)), file_stamp(path)
     if path.suffix.lower() in PACKED:
-        return [Chunk(path.name, _packed_names(path), stamp, partial(_read_packed, path, wording))]
+        return [
+            Chunk(path.name, "", _packed_names(path), stamp, partial(_read_packed, path, wording))
+        ]
     header, edges = _cut(path, wording, block_rows)
     cuts = list(pairwise(edges))
     if labels and cuts:
@@ -211,7 +212,7 @@ def of_csv(path: Path, labels: Sequence[str], block_rows: int | None) -> list[Ch
         wording = replace(wording, text=tuple(text))
     read, known = partial(_read_range, path, header, wording), header.known
     return [
-        Chunk(f"{path.name}, bytes {a} to {b - 1}", known, [a, b, *stamp], partial(read, a, b))
+        Chunk(path.name, f"bytes {a} to {b - 1}", known, [a, b, *stamp], partial(read, a, b))
         for a, b in cuts
     ]
 
