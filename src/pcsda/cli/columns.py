@@ -133,7 +133,12 @@ def filter_names(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
 
 
 def matched(
-    table: Table, names: Sequence[str], expected: NDArray[Any] | None, count: int, gaps: bool
+    table: Table,
+    names: Sequence[str],
+    expected: NDArray[Any] | None,
+    count: int,
+    gaps: bool,
+    decimal: str,
 ) -> Features:
     """Return a table's features in the order that a model expects.
 
@@ -144,9 +149,10 @@ def matched(
     expected : names of the model's columns, or None if it was fitted without names
     count : number of columns that the model was fitted on
     gaps : whether the model fills in missing values
+    decimal : separator with which the table was read
     """
     if expected is None or table.matrix is not None:
-        rows = numbers(table, names, gaps)
+        rows = numbers(table, names, gaps, decimal)
         if rows.shape[1] != count:
             raise Problem(
                 f"{table.source} has {rows.shape[1]} feature columns but the model was fitted on "
@@ -174,15 +180,15 @@ def matched(
         note(f"columns that the model does not know are left out: {listed(extra)}")
     if [name for name in table.names if name in taken] != needed:
         note("columns are in a different order from the training table; they are matched by name")
-    return numbers(table, list(wanted), gaps)
+    return numbers(table, list(wanted), gaps, decimal)
 
 
-def numbers(table: Table, names: Sequence[str], gaps: bool = False) -> Features:
+def numbers(table: Table, names: Sequence[str], gaps: bool = False, decimal: str = ".") -> Features:
     """Return features after checking that all values are finite; `gaps` allows missing values."""
     wanted = bases(names, table.names)
     columns = [table.matrix] if table.matrix is not None else map(table.column, wanted)
     bad = [
-        f"{name}{example(values)}"
+        f"{name}{example(values, decimal)}"
         for name, values in zip(wanted, columns, strict=False)
         if values.dtype.kind not in "buif"
     ]
@@ -191,7 +197,8 @@ def numbers(table: Table, names: Sequence[str], gaps: bool = False) -> Features:
         how = [text for mark, text in marks.items() if f"in row 0 with a decimal {mark}" in bad[0]]
         raise Problem(
             f"{table.source} has columns that are not numeric: {listed(bad)}; {''.join(how)}"
-            "leave them out with --ignore, or turn them into numbers"
+            "leave them out with --ignore, or turn them into numbers "
+            "(an empty cell is a missing value)"
         )
     found = table.feature_names(names)
     rows = table.chosen(found)

@@ -24,6 +24,8 @@ SHOWN = 20
 STRIP_ROWS = 1024
 # Names of columns in which pandas stores an unnamed index.
 INDEX = re.compile(r"__index_level_\d+__")
+# Exchanges decimal points and commas.
+SWAPPED = str.maketrans(",.", ".,")
 # Names of the columns to read; None means all.
 Names: TypeAlias = Sequence[str] | None
 
@@ -297,17 +299,15 @@ def missing(values: NDArray[Any]) -> Mask:
     return np.asarray(gaps.reshape(len(gaps), -1).any(axis=1))
 
 
-def example(values: NDArray[Any]) -> str:
+def example(values: NDArray[Any], decimal: str = ".") -> str:
     """Return text for a message: the first value that is not a number, and its row."""
     if values.dtype.kind in "OU" and values.ndim == 1:
+        other, name = (",", "comma") if decimal == "." else (".", "point")
         for row, value in enumerate(values.tolist()):
-            if isinstance(value, str) and not _is_plain(value):
-                comma = "," in value and is_number(value.replace(",", "."))
-                point = " with a decimal comma" if comma else ""
-                return f" ({value[:30]!r} in row {row}{point})"
-        first = values[0] if values.size else None
-        if isinstance(first, str) and "." in first:  # read with a decimal comma
-            return f" ({first[:30]!r} in row 0 with a decimal point)"
+            if isinstance(value, str) and not _is_plain(value, decimal):
+                only = other in value and _is_plain(value.translate(SWAPPED), decimal)
+                mark = f" with a decimal {name}" if only else ""
+                return f" ({value[:30]!r} in row {row}{mark})"
     return f" ({values.dtype})"
 
 
@@ -320,8 +320,10 @@ def is_number(text: str) -> bool:
     return True
 
 
-def _is_plain(text: str) -> bool:
+def _is_plain(text: str, decimal: str = ".") -> bool:
     """Return whether pandas reads a text as a number; it does not read 1_000, 1e400 or ١٢."""
+    if decimal != ".":
+        text = text.translate(SWAPPED)
     if not is_number(text) or not text.isascii() or "_" in text:
         return False
     return isfinite(float(text)) or text.strip(" +-").isalpha()
