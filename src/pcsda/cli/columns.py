@@ -37,10 +37,11 @@ def chosen(
     shell patterns, each of which must match a column.
     """
     known = table.names
-    for option, patterns in (("--features", wanted), ("--ignore", ignored)):
+    every = list(dict.fromkeys([*table.columns, *known]))  # beside a matrix, labels have names
+    for option, patterns, names in (("--features", wanted, known), ("--ignore", ignored, every)):
         for pattern in patterns:
-            if not filter_names(known, [pattern]):
-                raise Problem(no_column(table.source, pattern, known, option))
+            if not filter_names(names, [pattern]):
+                raise Problem(no_column(table.source, pattern, names, option))
     left_out = {*used, *filter_names(known, ignored)}
     candidates = filter_names(known, wanted) if wanted else known
     names = [name for name in candidates if name not in left_out]
