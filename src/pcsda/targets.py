@@ -21,6 +21,8 @@ LARGEST_WEIGHT = 1e75
 # A class weight of at least this size warns. With 5 positives and 295 negatives in six columns,
 # weights of 3, 8 and 30 for the positives raised Cllr from 0.52 to 0.54, 0.63 and 1.07.
 HEAVY = 4.0
+# A class of interest that nobody named and that has at least this share of the rows warns.
+COMMON = 0.8
 NEGATIVE = "negative entry", "negative entries"
 MIXED = "mixes labels of the types {kinds}, which have no order; use labels of one type"
 MIXED_NAMES = MIXED.replace("labels", "names")
@@ -132,7 +134,21 @@ def check_labels(
             f"those rows out, or {remedy}"
         )
     index = positive_index(known, pos_label)
-    return known, index, y == known[index]
+    positive = y == known[index]
+    if classes is None and pos_label is None and isinstance(known[index], str):
+        _warn_of_common(known.tolist(), positive)
+    return known, index, positive
+
+
+def _warn_of_common(names: list[str], positive: Mask) -> None:
+    """Warn if the second of two names, the class of interest by default, has nearly all rows."""
+    n_rows, n_positive = len(positive), int(np.sum(positive))
+    if n_positive >= COMMON * n_rows:
+        warn(
+            f"the class of interest is {names[1]!r}, the second name in sorted order, with "
+            f"{n_positive} of {n_rows} rows; for the other, pass pos_label={names[0]!r}, and "
+            f"pos_label={names[1]!r} if this one is meant"
+        )
 
 
 def refuse_label(name: str, value: object, classes: NDArray[Any]) -> None:
