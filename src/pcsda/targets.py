@@ -80,6 +80,11 @@ def different_labels(y: NDArray[Any]) -> NDArray[Any]:
     return distinct(y, f"y {MIXED} and leave out rows without a label")[0]
 
 
+def shown(label: object) -> str:
+    """Write a label for a message: 9 rather than np.int64(9)."""
+    return repr(label.item() if isinstance(label, np.generic) else label)
+
+
 def shorten(labels: list[Any], limit: int = 10) -> str:
     """Format labels as text, showing only the first few if there are many."""
     shown = ", ".join(repr(label) for label in labels[:limit])
@@ -155,8 +160,8 @@ def refuse_label(name: str, value: object, classes: NDArray[Any]) -> None:
     """Reject a value that marks strangers if it is also a label of the bank."""
     if np.ndim(value) == 0 and value in classes.tolist():  # type: ignore[arg-type]
         raise ValueError(
-            f"{name}={value!r} is a label of the bank, so strangers could not be told from it; "
-            "use another value"
+            f"{name}={shown(value)} is a label of the bank, so strangers could not be told from "
+            "it; use another value"
         )
 
 
@@ -190,7 +195,7 @@ def positive_index(classes: NDArray[Any], pos_label: Any) -> int:
     matches = [index for index, label in enumerate(labels) if label == pos_label]
     if not matches:
         raise ValueError(
-            f"pos_label={pos_label!r} is not a label of y, which has "
+            f"pos_label={shown(pos_label)} is not a label of y, which has "
             f"{shorten(classes.tolist())}; name one of those"
         )
     return matches[0]
