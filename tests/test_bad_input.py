@@ -274,6 +274,35 @@ def test_columns_that_are_not_numeric_are_named(estimator):
         clone(estimator).fit(frame_of(X), y).predict(frame)
 
 
+def test_messages_write_labels_of_numpy_as_plain_numbers():
+    """Labels of an array appeared as np.int64(9)."""
+    X, y, _ = problem()
+    bank = VerifierBank(PCSDA(random_state=0)).fit(X, np.arange(len(X)) % 3)
+    for action in (bank.remove, lambda label: bank.verify(X, label)):
+        with refused("label 9 is not in the bank; enroll", begins=True):
+            action(np.int64(9))
+    with refused("unknown=2 is a label of the bank", begins=True):
+        bank.identify(X, threshold=0, unknown=np.int64(2))
+    with refused("pos_label=9 is not a label of y", begins=True):
+        PCSDA(pos_label=np.int64(9)).fit(X, y)
+
+
+@pytest.mark.parametrize("estimator", [PCSDA(), KernelPCSDA(), VerifierBank()])
+def test_a_single_column_of_embeddings_is_refused_with_the_remedy(estimator):
+    """The error was "setting an array element with a sequence"."""
+    X, y, _ = problem()
+    whole, remedy = clone(estimator).fit(X, y), "one column with a list in each entry; pass a mat"
+    for column in (pd.Series(list(X)), pd.Series(X.tolist()), pd.Series(list(X)).to_numpy()):
+        with refuses(remedy):
+            clone(estimator).fit(column, y)
+        with refuses(remedy):
+            whole.predict(column)
+        clone(estimator).fit(np.stack(column), y)
+    for other in ([X[0], X[1, :2]] * (len(X) // 2), [X[0], None] * (len(X) // 2)):
+        with pytest.raises(ValueError, match="setting an array element with a sequence"):
+            clone(estimator).fit(pd.Series(other), y)
+
+
 @BOTH
 @WAYS_IN
 def test_complex_rows_are_refused(estimator, way):

@@ -198,6 +198,19 @@ def test_a_stream_begun_with_two_labels_refuses_others():
         model.partial_fit(X, np.where(y, 3, 7))
 
 
+@pytest.mark.parametrize("make", [PCSDA, KernelPCSDA, CSDA])
+def test_a_common_class_of_interest_that_nobody_named_is_reported(make):
+    """With "anna" and "other" the class of interest is "other", and nothing said so."""
+    X, few = make_rows(SIZES, 5)[0], np.arange(sum(SIZES)) < 10
+    named = np.where(few, "anna", "other")
+    with pytest.warns(UserWarning, match=r"is 'other', .* 105 of 115 rows; .* pos_label='anna'"):
+        make(random_state=0).fit(X, named)
+    make(random_state=0, pos_label="other").fit(X, named)
+    make(random_state=0, pos_label="anna").fit(X, named)
+    make(random_state=0).fit(X, np.where(few, "other", "anna"))
+    make(random_state=0).fit(X, ~few)  # any warning is an error
+
+
 @pytest.mark.parametrize("pos_label", [0, 1])
 def test_a_tie_goes_to_the_second_class(pos_label):
     X, y, _ = problem()

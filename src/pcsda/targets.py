@@ -21,6 +21,8 @@ LARGEST_WEIGHT = 1e75
 # A class weight of at least this size warns. With 5 positives and 295 negatives in six columns,
 # weights of 3, 8 and 30 for the positives raised Cllr from 0.52 to 0.54, 0.63 and 1.07.
 HEAVY = 4.0
+# A class of interest that nobody named and that has at least this share of the rows warns.
+COMMON = 0.8
 NEGATIVE = "negative entry", "negative entries"
 MIXED = "mixes labels of the types {kinds}, which have no order; use labels of one type"
 MIXED_NAMES = MIXED.replace("labels", "names")
@@ -78,6 +80,11 @@ def different_labels(y: NDArray[Any]) -> NDArray[Any]:
     return distinct(y, f"y {MIXED} and leave out rows without a label")[0]
 
 
+def shown(label: object) -> str:
+    """Write a label for a message: 9 rather than np.int64(9)."""
+    return repr(label.item() if isinstance(label, np.generic) else label)
+
+
 def shorten(labels: list[Any]) -> str:
     """Format labels as text, showing only the first ten if there are more."""
     shown = ", ".join(map(repr, labels[:10]))
@@ -132,15 +139,29 @@ def check_labels(
             f"those rows out, or {remedy}"
         )
     index = positive_index(known, pos_label)
-    return known, index, y == known[index]
+    positive = y == known[index]
+    if classes is None and pos_label is None and isinstance(known[index], str):
+        _warn_of_common(known.tolist(), positive)
+    return known, index, positive
+
+
+def _warn_of_common(names: list[str], positive: Mask) -> None:
+    """Warn if the second of two names, the class of interest by default, has nearly all rows."""
+    n_rows, n_positive = len(positive), int(np.sum(positive))
+    if n_positive >= COMMON * n_rows:
+        warn(
+            f"the class of interest is {names[1]!r}, the second name in sorted order, with "
+            f"{n_positive} of {n_rows} rows; for the other, pass pos_label={names[0]!r}, and "
+            f"pos_label={names[1]!r} if this one is meant"
+        )
 
 
 def refuse_label(name: str, value: object, classes: NDArray[Any]) -> None:
     """Reject a value that marks strangers if it is also a label of the bank."""
     if np.ndim(value) == 0 and value in classes.tolist():  # type: ignore[arg-type]
         raise ValueError(
-            f"{name}={value!r} is a label of the bank, so strangers could not be told from it; "
-            "use another value"
+            f"{name}={shown(value)} is a label of the bank, so strangers could not be told from "
+            "it; use another value"
         )
 
 
@@ -174,7 +195,7 @@ def positive_index(classes: NDArray[Any], pos_label: Any) -> int:
     matches = [index for index, label in enumerate(labels) if label == pos_label]
     if not matches:
         raise ValueError(
-            f"pos_label={pos_label!r} is not a label of y, which has "
+            f"pos_label={shown(pos_label)} is not a label of y, which has "
             f"{shorten(classes.tolist())}; name one of those"
         )
     return matches[0]

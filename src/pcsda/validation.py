@@ -104,7 +104,8 @@ def check_number(name: str, value: object, instead: str | None = None) -> None:
 def validated(model: BaseEstimator, *given: Any, **rules: Any) -> Any:
     """Check rows as scikit-learn does, silently if the sum of large float32 numbers overflows.
 
-    If a data frame is refused because of some of its columns, the error names them.
+    If a data frame is refused because of some of its columns, the error names them. If a single
+    column of embeddings is refused, the error says how to make a matrix of it.
     """
     names = column_names(given[0])
     if names:
@@ -119,6 +120,8 @@ def validated(model: BaseEstimator, *given: Any, **rules: Any) -> Any:
             if rules.get("reset", True) or names == known
             else None
         )
+        if fault is None and _is_column_of_lists(given[0]):
+            fault = "X is one column with a list in each entry; pass a matrix, np.stack(X)"
         if fault is None:
             raise
         raise ValueError(fault) from error
@@ -172,6 +175,14 @@ def _fault_of_columns(X: Any, names: list[Any]) -> str | None:
             "rows out, or fill them in, for instance with sklearn.impute.SimpleImputer"
         )
     return None
+
+
+def _is_column_of_lists(X: Any) -> bool:
+    """Return whether X is a series or array of lists, such as embeddings, all of one length."""
+    if getattr(getattr(X, "dtype", None), "kind", "") != "O" or np.ndim(X) != 1:
+        return False
+    lists = [v for v in X if isinstance(v, list | tuple) or (isinstance(v, np.ndarray) and v.ndim)]
+    return len(lists) == len(X) and len({len(v) for v in lists}) == 1
 
 
 def _is_number(value: Any) -> bool:

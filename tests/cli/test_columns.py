@@ -57,6 +57,18 @@ def test_patterns_choose_columns(odd):
         columns.chosen(odd, [], [], ["*"])
 
 
+def test_named_columns_beside_a_matrix_can_be_ignored():
+    """The labels of an NPZ file were no column to --ignore, though --label found them."""
+    sides = {"kind": np.array(["weld", "crack"]), "part": np.array(["a", "b"])}
+    table = Table("t.npz", sides, 2, np.zeros((2, 3)))
+    assert columns.chosen(table, [], [], ["kind", "p*"]) == ["0", "1", "2"]
+    assert columns.chosen(table, [], [], ["kind", "1"]) == ["0", "2"]
+    with pytest.raises(Problem, match=r"no column 'sort'; it has kind, part, 0, 1, 2"):
+        columns.chosen(table, [], [], ["sort"])
+    with pytest.raises(Problem, match=r"--features kind: t.npz has no column 'kind'; it has 0, 1"):
+        columns.chosen(table, [], ["kind"], [])
+
+
 def test_large_numbers_are_not_taken_for_missing_values():
     huge = np.full((3, 2), 1e308)  # whose sum is infinite
     table = Table("t", {}, 3, huge)

@@ -45,6 +45,24 @@ def test_decimal_commas_are_not_dropped_as_text(shop, command):
     assert "not numeric: hue" in command(*FIT, "--decimal", ",", code=1).err
 
 
+def test_a_word_among_decimal_commas_is_named(shop, command):
+    """The first number was named instead, with the advice to use the option that was given."""
+    frame = shop.train.copy()
+    text = frame.to_csv(index=False, sep=";", decimal=",").splitlines()
+    text[4] = ";".join(["k.A.", *text[4].split(";")[1:]])
+    Path("t.csv").write_text("\n".join(text), encoding="utf-8")
+    said = command(*FIT, "--decimal", ",", code=1).err
+    assert "not numeric: width ('k.A.' in row 3); leave them out" in said
+    assert "(an empty cell is a missing value)" in said
+    command("fit", "{shop}/train.csv", *FIT[2:])
+    said = command("score", "m.pcsda", "t.csv", "--decimal", ",", code=1).err
+    assert "not numeric: width ('k.A.' in row 3); leave them out" in said
+    text[4] = text[4].replace("k.A.", "1.5")
+    Path("t.csv").write_text("\n".join(text), encoding="utf-8")
+    said = command(*FIT, "--decimal", ",", code=1).err
+    assert "not numeric: width ('1.5' in row 3 with a decimal point); leave them out" in said
+
+
 def test_a_table_with_the_other_decimal_mark_names_the_option(shop, command):
     frame = shop.train[[*FEATURES, "kind"]]
     frame.to_csv("t.csv", index=False, sep=";", decimal=",")

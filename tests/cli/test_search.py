@@ -81,7 +81,7 @@ def test_texts_file_names_and_plain_rows_open(gallery, tmp_path):
             ("--examples", "none.png", "--id", "file"),
             "--examples: the id 'none.png' is not in",
         ),
-        (("--media", "picture"), "--media picture"),
+        (("--media", "picture"), "--media picture: there is no such folder, and "),
         (("--features", "words"), "not numeric"),
         (("--ignore", "x*"), "has no numeric columns, only file, name, words"),
         (
@@ -94,6 +94,15 @@ def test_galleries_that_cannot_be_opened_are_rejected(gallery, capsys, words, me
     words = [word.format(folder=gallery.parent / "pictures") for word in words]
     assert main(["search", str(gallery), *words, "--no-browser"]) == 1
     assert message in capsys.readouterr().err
+
+
+def test_earlier_answers_are_counted(gallery, tmp_path, capsys):
+    """Nothing on the screen told whether a second start went on from the first."""
+    words = ("--id", "name", "--examples", "n3,n13", "--store", tmp_path / "1.db")
+    opened(gallery, *words)[0].close()
+    assert "1.db has" not in capsys.readouterr().err
+    opened(gallery, *words)[0].close()
+    assert "note: 1.db has 2 earlier answers" in capsys.readouterr().err
 
 
 def test_a_mistyped_option_leaves_no_store_that_blocks_the_next_try(gallery, capsys):

@@ -55,7 +55,7 @@ def test_a_scorer_is_minus_the_metric_of_log_likelihood_ratios(data, metric, opt
 @pytest.mark.parametrize("named", [None, "a", "b"])
 @pytest.mark.parametrize("own", [None, "a", "b"])
 def test_scorer_or_estimator_names_the_class_of_interest(data, named, own):
-    y = np.where(data.target == 1, "a", "b")
+    y = np.where(data.target == 1, "b", "a")
     model = make_pipeline(StandardScaler(), PCSDA(2, pos_label=own, random_state=0))
     model.fit(data.data, y)
     ratio = model[-1].log_likelihood_ratio(model[:-1].transform(data.data))

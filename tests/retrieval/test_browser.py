@@ -240,6 +240,22 @@ def test_marking_the_rest_is_undone_at_once(visit, served):
     assert set(served.session.labels()) & set(places) == {places[0]}
 
 
+def test_a_reload_keeps_what_can_be_undone(visit, served):
+    """A page that was loaded again had nothing to undo."""
+    page = visit(served)
+    first = shown(page)[0]
+    page.keyboard.press("y")
+    until(page, "sending.then(() => true)")
+    page.reload()
+    page.wait_for_selector(".card")
+    settled(page)
+    page.keyboard.press("u")
+    until(page, "message.textContent === 'Undone; that row will be shown again.'")
+    assert first not in served.session.labels()
+    page.keyboard.press("u")  # the examples were not given on the page
+    until(page, "message.textContent === 'This page has nothing to undo.'")
+
+
 def test_leaving_while_an_answer_is_on_its_way_asks_first(visit, served, monkeypatch):
     """A reload right after some quick answers lost the last of them."""
     page, wait, label = visit(served), threading.Event(), served.session.label

@@ -44,3 +44,22 @@ def test_pages_are_narrow_enough_and_short_of_tables(pages, browser, width, sche
     assert {path: size for path, size in wide.items() if size > width} == {}
     assert {path: size for path, size in long.items() if size > MOST_TABLE} == {}
     assert faults == []
+
+
+def test_a_phone_shows_what_code_prints_and_the_figures_of_a_table(pages, browser):
+    """Printed sentences were cut off; each column of figures took a third of the screen."""
+    context = browser.new_context(viewport={"width": 390, "height": 900})
+    page = context.new_page()
+    page.goto((SITE / "start.html").as_uri())
+    hidden = "pre => pre.scrollWidth - pre.clientWidth"
+    found = page.evaluate(f"[...document.querySelectorAll('.output pre')].map({hidden})")
+    assert found
+    assert max(found) <= 0
+    page.goto((SITE / "open_set.html").as_uri())
+    page.evaluate("window.table = document.querySelector('article table')")
+    widths = page.evaluate("[...table.rows[1].cells].map(cell => cell.offsetWidth)")
+    assert max(widths) < 130
+    page.evaluate("table.parentElement.scrollLeft = 1000")
+    assert page.evaluate("table.parentElement.scrollLeft") > 0
+    assert page.evaluate("table.rows[1].cells[0].getBoundingClientRect().left") >= 0
+    context.close()

@@ -37,10 +37,11 @@ def chosen(
     shell patterns, each of which must match a column.
     """
     known = table.names
-    for option, patterns in (("--features", wanted), ("--ignore", ignored)):
+    every = list(dict.fromkeys([*table.columns, *known]))  # beside a matrix, labels have names
+    for option, patterns, names in (("--features", wanted, known), ("--ignore", ignored, every)):
         for pattern in patterns:
-            if not filter_names(known, [pattern]):
-                raise Problem(no_column(table.source, pattern, known, option))
+            if not filter_names(names, [pattern]):
+                raise Problem(no_column(table.source, pattern, names, option))
     left_out = {*used, *filter_names(known, ignored)}
     candidates = filter_names(known, wanted) if wanted else known
     names = [name for name in candidates if name not in left_out]
@@ -133,7 +134,12 @@ def filter_names(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
 
 
 def matched(
-    table: Table, names: Sequence[str], expected: NDArray[Any] | None, count: int, gaps: bool
+    table: Table,
+    names: Sequence[str],
+    expected: NDArray[Any] | None,
+    count: int,
+    gaps: bool,
+    decimal: str,
 ) -> Features:
     """Return a table's features in the order that a model expects.
 
@@ -144,9 +150,10 @@ def matched(
     expected : names of the model's columns, or None if it was fitted without names
     count : number of columns that the model was fitted on
     gaps : whether the model fills in missing values
+    decimal : separator with which the table was read
     """
     if expected is None or table.matrix is not None:
-        rows = numbers(table, names, gaps)
+        rows = numbers(table, names, gaps, decimal)
         if rows.shape[1] != count:
             raise Problem(
                 f"{table.source} has {rows.shape[1]} feature columns but the model was fitted on "
@@ -174,23 +181,23 @@ def matched(
         note(f"columns that the model does not know are left out: {listed(extra)}")
     if [name for name in table.names if name in taken] != needed:
         note("columns are in a different order from the training table; they are matched by name")
-    return numbers(table, list(wanted), gaps)
+    return numbers(table, list(wanted), gaps, decimal)
 
 
-def numbers(table: Table, names: Sequence[str], gaps: bool = False) -> Features:
+def numbers(table: Table, names: Sequence[str], gaps: bool = False, decimal: str = ".") -> Features:
     """Return features after checking that all values are finite; `gaps` allows missing values."""
     wanted = bases(names, table.names)
     columns = [table.matrix] if table.matrix is not None else map(table.column, wanted)
     found = zip(wanted, columns, strict=False)
     bad = {name: values for name, values in found if values.dtype.kind not in "buif"}
     if bad:
-        odd = odd_value(next(iter(bad.values())))
+        odd = odd_value(next(iter(bad.values())), decimal)
         instead = odd.decimal if odd and odd.row == 0 else ""
         how = f"read it with '--decimal {instead}', " if instead else ""
-        shown = listed([f"{name}{example(values)}" for name, values in bad.items()])
+        shown = listed([f"{name}{example(values, decimal)}" for name, values in bad.items()])
         raise Problem(
             f"{table.source} has columns that are not numeric: {shown}; {how}leave them out with "
-            "--ignore, or turn them into numbers"
+            "--ignore, or turn them into numbers (an empty cell is a missing value)"
         )
     features = table.feature_names(names)
     rows = table.chosen(features)

@@ -196,7 +196,7 @@ def _parts(table: tables.Table, names: list[str], a: Namespace, prepared: Prepar
     y = tables.labels(table, a.label)
     if a.positive != ALL:
         y = np.where(y == a.positive, a.positive, rest_of(a.positive))
-    X = columns.numbers(table, names, prepared.missing == "impute")
+    X = columns.numbers(table, names, prepared.missing == "impute", prepared.decimal)
     given: dict[str, NDArray[Any]] = {}
     if a.weight:
         given["sample_weight"] = _weights(table, a.weight)

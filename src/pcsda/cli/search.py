@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..core.warning import number_of
 from ..tables import Table, as_text, labels, listed, read, refuse_overwrite
+from ..tables.table import no_column
 from .columns import chosen
 from .printing import show_json
 from .problems import Problem, needs, note
@@ -80,6 +82,8 @@ def open_session(a: Namespace) -> tuple[SearchSession, Media]:
         session = SearchSession(rows, ids, store=store, carry_over=a.carry_over)
     except OtherGalleryError as error:
         raise Problem(error.saying("--carry-over")) from error
+    if earlier := len(session.labels()):
+        note(f"{Path(store).name} has {number_of(earlier, 'earlier answer')}")
     _label(session, a.examples)
     return session, media
 
@@ -124,7 +128,11 @@ def _media(a: Namespace, table: Table, ids: Any, names: Sequence[str]) -> Media:
             facts = {n: values for n, values in facts.items() if values.ndim == 1}
         return Media("row", columns=facts)
     if not _is_folder(a.media):
-        values = table.column(a.media, "--media")
+        known = list(dict.fromkeys([*table.columns, *table.names]))
+        if a.media not in known:
+            lacks = no_column(table.source, a.media, known)
+            raise Problem(f"--media {a.media}: there is no such folder, and {lacks}")
+        values = table.column(a.media)
         return media_of([as_text(v) for v in values], Path(a.gallery).parent, facts)
     if ids is None:
         raise Problem("--media with a folder needs --id, the column of file names")

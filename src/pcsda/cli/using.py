@@ -197,7 +197,8 @@ def new_rows(
         known = [n for n in needed if n in present]
         _refuse_text(table, [name for name in used if name in known])
         table = without_gaps(table, known, prepared)
-        X = matched(table, names, expected, scorer.n_features, prepared.missing == "impute")
+        gaps, decimal = prepared.missing == "impute", prepared.decimal
+        X = matched(table, names, expected, scorer.n_features, gaps, decimal)
         say_gaps(X, prepared)
         if len(table):
             yield table, X

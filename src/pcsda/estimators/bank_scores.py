@@ -18,7 +18,7 @@ from ..core.explanation import Explanation
 from ..core.linalg import Array, Floats, Ints
 from ..core.threshold import Threshold
 from ..core.warning import warn
-from ..targets import refuse_label
+from ..targets import refuse_label, shown
 from ..unwrap import asked
 from ..validation import MatrixLike, validated
 from .changes import BankRows, KnownRowError, listed
@@ -436,7 +436,7 @@ class BankScores:
         """Return the label, or raise a ValueError if the bank does not have it."""
         if label not in self.models_:
             raise ValueError(
-                f"label {label!r} is not in the bank; enroll it first, or use one of "
+                f"label {shown(label)} is not in the bank; enroll it first, or use one of "
                 f"{listed(self.classes_)}"
             )
         return label

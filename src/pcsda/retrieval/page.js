@@ -4,8 +4,8 @@
 const byId = (id) => document.getElementById(id);
 const grid = byId("grid");
 const message = byId("message");
-// Each page undoes only its own answers.
-const who = "page " + Math.random().toString(36).slice(2, 8);
+// Each page undoes only its own answers, and is the same page after a reload.
+const who = sessionStorage.who ??= "page " + Math.random().toString(36).slice(2, 8);
 let cards = [];
 let at = 0;
 let busy = false;
@@ -208,7 +208,7 @@ async function undo() {
     const shown = cards.map((card, i) => i).filter((i) => places.includes(cards[i].place));
     const gone = places.length > 1 ? `those ${places.length} rows` : "that row";
     if (!shown.length) {
-      say(places.length ? `Undone; ${gone} will be shown again.` : "There is nothing to undo.");
+      say(places.length ? `Undone; ${gone} will be shown again.` : "This page has nothing to undo.");
     } else {
       // An earlier answer to the same row counts again.
       shown.forEach((i) => mark(cards[i], values[places.indexOf(cards[i].place)]));

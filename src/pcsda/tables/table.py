@@ -24,6 +24,8 @@ SHOWN = 20
 STRIP_ROWS = 1024
 # Names of columns in which pandas stores an unnamed index.
 INDEX = re.compile(r"__index_level_\d+__")
+# Exchanges decimal points and commas.
+SWAPPED = str.maketrans(",.", ".,")
 # Names of the columns to read; None means all.
 Names: TypeAlias = Sequence[str] | None
 
@@ -301,23 +303,21 @@ class Odd(NamedTuple):
     decimal: str = ""
 
 
-def odd_value(values: NDArray[Any]) -> Odd | None:
+def odd_value(values: NDArray[Any], decimal: str = ".") -> Odd | None:
     """Return the first value of a column that is text but not a number; None if there is none."""
     if values.dtype.kind not in "OU" or values.ndim > 1:
         return None
+    other = "," if decimal == "." else "."
     for row, value in enumerate(values.tolist()):
-        if isinstance(value, str) and not _is_plain(value):
-            comma = "," in value and is_number(value.replace(",", "."))
-            return Odd(value, row, "," if comma else "")
-    first = values[0] if values.size else None
-    if isinstance(first, str) and "." in first:  # read with a decimal comma
-        return Odd(first, 0, ".")
+        if isinstance(value, str) and not _is_plain(value, decimal):
+            swapped = other in value and _is_plain(value.translate(SWAPPED), decimal)
+            return Odd(value, row, other if swapped else "")
     return None
 
 
-def example(values: NDArray[Any]) -> str:
+def example(values: NDArray[Any], decimal: str = ".") -> str:
     """Return text for a message: the first value that is not a number, and its row."""
-    odd = odd_value(values)
+    odd = odd_value(values, decimal)
     if odd is None:
         return f" ({values.dtype})"
     mark = {",": " with a decimal comma", ".": " with a decimal point"}.get(odd.decimal, "")
@@ -333,8 +333,10 @@ def is_number(text: str) -> bool:
     return True
 
 
-def _is_plain(text: str) -> bool:
+def _is_plain(text: str, decimal: str = ".") -> bool:
     """Return whether pandas reads a text as a number; it does not read 1_000, 1e400 or ١٢."""
+    if decimal != ".":
+        text = text.translate(SWAPPED)
     if not is_number(text) or not text.isascii() or "_" in text:
         return False
     return isfinite(float(text)) or text.strip(" +-").isalpha()
