@@ -29,6 +29,7 @@ from ..core.warning import warn
 from ..estimators import CSDA, PCSDA
 from ..estimators.hidden import keep_shares
 from ..estimators.linear import held_out_scores, pcsda_factory
+from ..estimators.naming import name_as_given
 from ..estimators.operating import left_out
 from ..estimators.parameters import check_priors, check_verifier, is_contaminated
 from ..estimators.rows import TrainingRows
@@ -225,6 +226,8 @@ class _Fit:
             if folds is not None and not isinstance(fitted.density, NoDensity):
                 fitted = self._calibrate_folds(fitted, found, folds)
         self._keep(found, fitted)
+        if division.given:
+            name_as_given(model, names.tolist())
 
     @cached_property
     def _counts(self) -> Counts:
