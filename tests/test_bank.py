@@ -712,6 +712,12 @@ LISTED = r"\['ant', 'bee', 'cat', 'dog'\]"
             f"label None is not in the bank; .* one of {LISTED}",
         ),
         (lambda b, X: b.rank(X, "cow"), "label 'cow' is not in the bank"),
+        (lambda b, X: b.rank(X, ["ant"]), r"label \['ant'\] is not in the bank; .* one of"),
+        (lambda b, X: b.update(X, np.array(["ant"])), r"label array.* is not in the bank"),
+        (
+            lambda b, X: b.enroll(X[:2], ["new", "old"]),
+            r"label \['new', 'old'\] has a different type from the bank's labels",
+        ),
         (
             lambda b, X: b.enroll(X, "bee"),
             "the bank already has a label 'bee'; remove it first to enroll it again",

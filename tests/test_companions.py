@@ -51,6 +51,19 @@ def test_a_tuned_threshold_improves_its_metric(model):
     assert recall_score(Y, tuned.predict(X)) >= recall_score(Y, model.fit(X, Y).predict(X))
 
 
+def test_a_search_names_its_columns():
+    grid = {"n_subclasses": 3, "n_components": 2, "regularization": 0.1}
+    for template in (PCSDA(random_state=0), make_pipeline(StandardScaler(), PCSDA(random_state=0))):
+        search = PCSDACV(template, **grid)
+        assert not hasattr(search, "_n_features_out")
+        z = search.set_output(transform="pandas").fit(X, Y).transform(X)
+        assert z.columns.tolist() == ["pcsdacv0", "pcsdacv1"]
+        assert search.get_feature_names_out().tolist() == z.columns.tolist()
+        assert_array_equal(z, search.best_estimator_.transform(X))
+    pipe = make_pipeline(PCSDACV(**grid), StandardScaler()).set_output(transform="pandas")
+    assert pipe.fit(X, Y).transform(X).columns.tolist() == ["pcsdacv0", "pcsdacv1"]
+
+
 def test_groups_reach_a_verifier_through_every_wrapper():
     with sklearn.config_context(enable_metadata_routing=True):
         model = PCSDA(2, random_state=0).set_fit_request(groups=True)

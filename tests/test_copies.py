@@ -21,6 +21,7 @@ from pcsda import (
     make_pipeline,
 )
 from pcsda.core import copies
+from pcsda.core.copies import Fingerprints
 
 WORDS = (
     r"(120 of the 120|40 of the 40) different (positive )?rows of X occur more than once. .* "
@@ -147,6 +148,31 @@ def test_small_columns_beside_large_ones_tell_rows_apart():
     X = np.column_stack([1e12 * rng.integers(0, 3, 300), 1e-12 * rng.standard_normal((300, 9))])
     assert count_copied(X) is None
     assert count_copied(np.vstack([X, X])) == (300, 300)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("offset", "scale"), [(0, 1), (1e5, 1), (0, 1e-30), (0, 1e30)])
+def test_copies_of_known_rows_are_recognised(dtype, offset, scale):
+    rng = np.random.default_rng(0)
+    X = (scale * rng.standard_normal((500, 8)) + offset).astype(dtype)
+    known, values = np.vstack([X[:300], X[:1]]), np.append(np.arange(300.0), 30.0)
+    seen = Fingerprints.of(known)
+    mixed = rng.permutation(500)
+    expected = np.where(mixed < 300, np.where(mixed == 0, 15.0, mixed), np.nan)
+    np.testing.assert_allclose(seen.of_copies(X[mixed], values), expected)
+    np.testing.assert_allclose(seen.of_copies(np.asfortranarray(X[mixed]), values), expected)
+    if not offset:
+        np.testing.assert_allclose(seen.of_copies(sparse.csr_array(X[mixed]), values), expected)
+        seen = Fingerprints.of(sparse.csr_array(known))
+        np.testing.assert_allclose(seen.of_copies(X[mixed], values), expected)
+
+
+def test_a_large_column_does_not_make_new_rows_look_known():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([1e12 * rng.integers(0, 3, 900), 1e-12 * rng.standard_normal((900, 9))])
+    found = Fingerprints.of(X[:600]).of_copies(X, np.arange(600.0))
+    np.testing.assert_allclose(found[:600], np.arange(600.0))
+    assert np.isnan(found[600:]).all()
 
 
 @pytest.mark.parametrize("blank", [0, 60, 200, 400])

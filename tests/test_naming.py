@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_digits
 
 import pcsda
-from pcsda import PCSDA, PCSDACV, KernelPCSDA, VerifierBank
+from pcsda import PCSDA, PCSDACV, KernelPCSDA, VerifierBank, fit_blocks
 from pcsda.unwrap import unwrap
 
 KERNEL = KernelPCSDA(n_subclasses=12, gamma="scale", random_state=0)
@@ -42,6 +42,20 @@ def five():
     X, y = load_digits(return_X_y=True)
     chosen = np.flatnonzero(np.isin(y, [0, 1, 3, 4, 8]))[:200]
     return X[chosen], y[chosen]
+
+
+def test_batches_and_blocks_name_subclasses_like_fit(digits):
+    X, y = digits
+    kinds = np.array(list("abcdefghij"))[y]
+    whole = PCSDA(random_state=0).fit(X, y == 3, subclass_labels=kinds)
+    streamed = PCSDA(random_state=0)
+    for part in (slice(0, 30), slice(30, 400)):  # later batches bring further subclasses
+        streamed.partial_fit(X[part], y[part] == 3, subclass_labels=kinds[part])
+    blocks = fit_blocks(PCSDA(random_state=0), X, y=y == 3, subclass_labels=kinds)
+    assert whole.subclass_names_ == list("abcefghij")
+    assert streamed.subclass_names_ == blocks.subclass_names_ == whole.subclass_names_
+    assert not hasattr(PCSDA(random_state=0).partial_fit(X, y == 3), "subclass_names_")
+    assert not hasattr(fit_blocks(PCSDA(random_state=0), X, y=y == 3), "subclass_names_")
 
 
 def check_names(model, y):

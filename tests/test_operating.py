@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.feature_selection import SelectKBest
 from sklearn.model_selection import StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -30,7 +31,9 @@ from pcsda import (
 from pcsda import make_pipeline as pcsda_pipeline
 from pcsda.core.threshold import choose_threshold
 from pcsda.datasets import make_class_specific
+from pcsda.estimators.operating import count_positives
 from pcsda.metrics import PriorEstimate, bayes_threshold, estimate_prior
+from pcsda.unwrap import unwrap
 
 DATA = make_class_specific(3000, n_features=10, positive_fraction=0.2, random_state=0)
 X, Y = DATA.data[:600], DATA.target[:600]
@@ -435,6 +438,95 @@ def test_the_count_includes_the_uncertainty_of_the_calibration(model):
     assert found.count_low <= NEW_Y.sum() <= found.count_high
     search = PCSDACV(n_subclasses=6, n_components=4, regularization=0.1).fit(X, Y)
     assert search.count(NEW) == search.best_estimator_.count(NEW)
+
+
+ROWS_THEY_SAW = {
+    **VERIFIERS,
+    "CSDA": CSDA(5, random_state=0),
+    "KernelCSDA": KernelCSDA(n_components=5, random_state=0),
+    "MultilinearCSDA": MultilinearCSDA((2, 3), shape=(2, 5), random_state=0),
+    "resubstitution": PCSDA(6, covariance="resubstitution", random_state=0),
+    "a sample": PCSDA(6, calibration_rows=50, random_state=0),
+    "mixture in folds": MixtureVerifier(CSDA(5, random_state=0), n_modes=2),
+    "scaled": pcsda_pipeline(StandardScaler(), PCSDA(6, random_state=0)),
+    "selected": pcsda_pipeline(SelectKBest(k=5), PCSDA(6, random_state=0)),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("kind", ROWS_THEY_SAW)
+@pytest.mark.each_value
+def test_training_rows_count_with_their_left_out_scores(kind, dtype, tmp_path):
+    rows, fresh = X.astype(dtype), NEW[:50].astype(dtype)
+    verifier = clone(ROWS_THEY_SAW[kind]).fit(rows, Y)
+    inside = unwrap(verifier).model
+    ratios = verifier.log_likelihood_ratio(rows).astype(np.float64)
+    if hasattr(inside, "loo_scores_"):
+        known = inside.loo_scores_
+    else:  # folds are fitted until enough rows have scores
+        known = np.full(len(X), np.nan)
+        found = inside.fingerprints_.of_copies(unwrap(verifier).rows(rows), inside.held_out_[0])
+        known[~np.isnan(found)] = inside.held_out_[0]
+        assert (np.isnan(found) == np.isnan(known)).all()
+        assert np.sum(~np.isnan(found)) == len(inside.held_out_[0])
+    fair = np.where(np.isnan(known), ratios, known)
+    pool = np.concatenate([fair[::-2], verifier.log_likelihood_ratio(fresh)])
+    expected = estimate_prior(pool).prior
+    assert expected != estimate_prior(np.append(ratios[::-2], pool[300:])).prior
+    found = verifier.count(np.vstack([rows[::-2], fresh])).prior
+    assert found == pytest.approx(expected, rel=1e-6)
+    save(verifier, tmp_path / "model.pcsda")
+    assert load(tmp_path / "model.pcsda").count(np.vstack([rows[::-2], fresh])).prior == found
+
+
+def test_training_rows_of_blocks_and_batches_count_with_their_left_out_scores():
+    expected = PCSDA(6, random_state=0).fit(X, Y).count(X)
+    labels = DATA.subclass_labels[:600]
+    streamed = PCSDA(random_state=0)
+    for part in (slice(0, 300), slice(300, 600)):
+        streamed.partial_fit(X[part], Y[part], subclass_labels=labels[part])
+    given = PCSDA(random_state=0).fit(X, Y, subclass_labels=labels)
+    assert streamed.count(X).prior == pytest.approx(given.count(X).prior, rel=1e-6)
+    blocks = fit_blocks(PCSDA(6, random_state=0), [(X[:300], Y[:300]), (X[300:], Y[300:])])
+    assert blocks.count(X).prior == pytest.approx(expected.prior, rel=0.02)
+    assert blocks.count(X) != count_positives(blocks, blocks.log_likelihood_ratio(X))
+
+
+def test_rows_without_weight_and_labels_of_banks_are_counted_fairly():
+    weights = np.where(np.arange(600) % 7 == 0, 0.0, 1.0)
+    verifier = PCSDA(6, random_state=0).fit(X, Y, sample_weight=weights)
+    expected = count_positives(verifier, verifier.loo_scores_)
+    assert verifier.count(X).count == pytest.approx(expected.count)
+    kinds = DATA.subclass_labels[:600]
+    for calibration in ("pooled", "per-label"):
+        one = VerifierBank(PCSDA(6, random_state=0), calibration=calibration).fit(X, kinds)
+        verifier = one.models_[-1]
+        scores, ratios = verifier.loo_scores_, verifier.log_likelihood_ratio(X)
+        expected = count_positives(verifier, np.where(np.isnan(scores), ratios, scores))
+        assert verifier.count(X).count == pytest.approx(expected.count)
+
+
+def test_positives_hidden_among_the_training_rows_are_counted():
+    # The model has learned that they are negatives, and scores them so.
+    covered, in_sample = 0, 0
+    for seed in range(12):
+        planted = make_class_specific(
+            400, n_features=300, positive_fraction=0.1, separation=7.0, random_state=seed
+        )
+        hidden = np.flatnonzero(planted.target)[::2]
+        labels = planted.target.copy()
+        labels[hidden] = 0
+        verifier = KernelPCSDA(contamination="auto", random_state=0)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "contamination='auto' estimates", UserWarning)
+            verifier.fit(planted.data, labels)
+        fair = verifier.count(planted.data)
+        plain = count_positives(verifier, verifier.log_likelihood_ratio(planted.data))
+        truth = planted.target.sum()
+        covered += fair.count_low <= truth <= fair.count_high
+        in_sample += plain.count_low <= truth <= plain.count_high
+    assert covered >= 10
+    assert in_sample < covered
 
 
 @pytest.mark.more  # many fits; `metrics/test_counting.py` has the same for exact ratios

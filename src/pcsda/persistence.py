@@ -34,6 +34,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .archive import check_entries, check_room, check_schema
 from .core.calibration import Calibration
+from .core.copies import Fingerprints
 from .core.density import Blend, Density, Marginal, Mixture, NoDensity, Posterior
 from .core.near import Near
 from .core.pair import Pair
@@ -66,7 +67,7 @@ OWN_TYPES: tuple[type, ...] = (
     *(MixtureVerifier, MultilinearCSDA, VerifierPipeline),
     *(ExactKernelMap, FourierMap, NystroemMap, ZNorm, TNorm, SNorm, AdaptiveSNorm),
     *(Calibration, Marginal, Mixture, Posterior, Blend, Near, Pair, NoDensity, GroupScatter),
-    *(RowSample, Kernel, Threshold),
+    *(RowSample, Fingerprints, Kernel, Threshold),
 )
 
 
@@ -141,7 +142,8 @@ def save(
     Files of kernel models, banks, and models fitted with `partial_fit` (which can be fitted
     further) contain training rows. Consider who may see such a file.
     :func:`pcsda.persistence.describe` returns the number of rows as `rows_held`. Other models
-    fitted with `fit` contain none.
+    fitted with `fit` contain none, but fingerprints by which :meth:`PCSDA.count` recognises rows of
+    the fit that it is given.
 
     Examples
     --------

@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from .core.linalg import Array
 from .core.threshold import Threshold
 from .estimators import Verifier, VerifierBank
+from .estimators.operating import fair_ratios
 from .estimators.ratios import ranking_of
 from .unwrap import Unwrapped, unwrap
 from .validation import MatrixLike
@@ -97,6 +99,13 @@ class Scorer:
         """
         scores = self.final.log_likelihood_ratio(self._inside.rows(X), trials)
         return np.asarray(scores if self.is_bank else scores[:, None], dtype=np.float64)
+
+    def fair_ratios(self, X: MatrixLike, label: object) -> Array:
+        """Return a label's ratios of rows; copies of training rows have their left-out scores."""
+        ratios = self.log_likelihood_ratios(X)[:, self.labels.index(label)]
+        rows = self._one(label).rows(self._inside.rows(X)) if self.is_bank else self._inside.rows(X)
+        rows = rows.tocsr() if sparse.issparse(rows) else np.asarray(rows)
+        return fair_ratios(self.verifier(label), rows, ratios)
 
     def coordinates(self, X: MatrixLike, label: object = None) -> Array:
         """Return the coordinates of rows in a label's subspace, shape (n, n_components)."""

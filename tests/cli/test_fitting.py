@@ -306,7 +306,7 @@ def test_verbose_messages_stay_out_of_the_results(command):
         ("--balance some", "invalid choice: 'some'"),
         ("--negatives both", "invalid choice: 'both'"),
         ("--tails heavy", "invalid choice: 'heavy'"),
-        ("--shrinkage much", "'much' must be a number, auto"),
+        ("--shrinkage much", "'much' must be a number or auto"),
         ("--map-components 0", "'0' must be a whole number of at least 1"),
         ("--ignore ,", "names no column"),
         ("--no-such-option", "unrecognized arguments: --no-such-option"),

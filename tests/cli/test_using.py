@@ -9,7 +9,7 @@ import pytest
 from scipy.special import expit, logit
 
 import pcsda
-from pcsda.metrics import bayes_threshold
+from pcsda.metrics import bayes_threshold, estimate_prior
 
 FEATURES = ["width", "depth", "hue", "grain", "rim"]
 TABLES = ["test.csv", "test.tsv", "test.csv.gz", "test.parquet", "test.npz", "records.npy"]
@@ -300,6 +300,14 @@ def test_the_count_equals_the_librarys(command, shop, rows):
     assert found["count"] == pytest.approx(expected.count)
     assert [found["count_low"], found["count_high"]] == [expected.count_low, expected.count_high]
     assert command(*words).out.startswith(f"weld: {expected.count:.4g} of 90 rows (90% interval ")
+
+
+def test_rows_of_the_fit_are_counted_as_the_library_counts_them(command, shop):
+    expected = shop.model.count(shop.train[FEATURES])
+    found = command("count", "{shop}/weld.pcsda", "{shop}/train.csv", "--json").json()
+    assert found["count"] == pytest.approx(expected.count)
+    plain = estimate_prior(shop.model.log_likelihood_ratio(shop.train[FEATURES]))
+    assert found["prior"] != pytest.approx(plain.prior)
 
 
 def test_a_bank_counts_one_label(command, shop):

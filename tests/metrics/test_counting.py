@@ -4,9 +4,8 @@ from itertools import product
 
 import numpy as np
 import pytest
-from numpy.polynomial.hermite_e import hermegauss
 from scipy.optimize import brentq, minimize_scalar
-from scipy.special import expit
+from scipy.special import expit, log_expit
 from scipy.stats import chi2, norm
 
 from pcsda.metrics import PriorEstimate, estimate_prior
@@ -143,9 +142,9 @@ def test_huge_ratios_do_not_overflow():
     assert (found.count, found.count_low, found.count_high) == (5.0, 5, 5)
 
 
-def labelled(n_positives, n_negatives, seed):
+def labelled(n_positives, n_negatives, seed, distance=3.0):
     y = np.arange(n_positives + n_negatives) < n_positives
-    return y, gaussian_ratios(y, seed)
+    return y, gaussian_ratios(y, seed, distance)
 
 
 def test_the_interval_narrows_to_the_plain_one_as_labelled_rows_grow():
@@ -160,28 +159,48 @@ def test_the_interval_narrows_to_the_plain_one_as_labelled_rows_grow():
     assert widths[2] == pytest.approx(plain.high - plain.low, rel=0.1)
 
 
-def test_the_interval_averages_over_plausible_calibrations():
-    """They vary by the information in a logistic regression on the labelled rows, and priors."""
-    llr, (y, scores) = gaussian_ratios(np.arange(400) < 60), labelled(10, 100, 2)
+@pytest.mark.parametrize("distance", [3.0, 6.0])
+def test_the_interval_averages_over_plausible_calibrations(distance):
+    """They vary by the information in a logistic regression on the labelled rows, and priors.
+
+    A quarter of the fall in likelihood bounds them, where it is larger.
+    """
+    llr, (y, scores) = gaussian_ratios(np.arange(400) < 60), labelled(10, 100, 2, distance)
     found = estimate_prior(llr, calibrated_on=(y, scores))
     chance = expit(scores + np.log(10 / 100))
     curve = chance * (1 - chance)
     centre = np.average(scores, weights=curve)
-    nodes, weights = hermegauss(5)
-    slopes = np.exp(nodes / np.sqrt(curve @ (scores - centre) ** 2 + 1))
-    offsets = nodes / np.sqrt(curve.sum() + 0.01)
-    confidence = np.zeros(2)
-    for (slope, one), (offset, other) in product(
-        zip(slopes, weights, strict=True), zip(offsets, weights, strict=True)
-    ):
-        moved = centre + slope * (llr - centre) + offset
+
+    def fall(log_slope, offset):
+        odds = centre + np.exp(log_slope) * (scores - centre) + offset + np.log(10 / 100)
+        return -log_expit(np.where(y, odds, -odds)).sum()
+
+    confidence, total = np.zeros(2), 0.0
+    for log_slope, offset in product(np.linspace(-4, 4, 41), np.linspace(-20, 20, 201)):
+        known = curve @ (scores - centre) ** 2 * log_slope**2 + curve.sum() * offset**2
+        lost = max(known / 2, (fall(log_slope, offset) - fall(0, 0)) / 4)
+        weight = np.exp(-lost - log_slope**2 / 2 - 0.01 * offset**2 / 2)
+        if weight < 1e-4:
+            continue
+        moved = centre + np.exp(log_slope) * (llr - centre) + offset
         best = minimize_scalar(
             lambda s, moved=moved: -log_likelihood(s, moved), bounds=(0, 1), method="bounded"
         )
+        total += weight
         for end, share in enumerate((found.low, found.high)):
-            fall = max(-best.fun - log_likelihood(share, moved), 0.0)
-            confidence[end] += one * other * norm.cdf(np.sign(share - best.x) * np.sqrt(2 * fall))
-    assert confidence / weights.sum() ** 2 == pytest.approx([0.05, 0.95], abs=1e-4)
+            less = max(-best.fun - log_likelihood(share, moved), 0.0)
+            confidence[end] += weight * norm.cdf(np.sign(share - best.x) * np.sqrt(2 * less))
+    assert confidence / total == pytest.approx([0.05, 0.95], abs=0.015)
+
+
+@pytest.mark.parametrize("n_positives", [5, 40])
+def test_labelled_rows_far_apart_leave_little_doubt(n_positives):
+    """No row near the border tells where it lies, but it must lie between the classes."""
+    llr = gaussian_ratios(np.arange(1000) < 100, distance=8.0)
+    y, scores = labelled(n_positives, 360, 0, distance=8.0)
+    found = estimate_prior(llr, calibrated_on=(y, scores))
+    assert 90 <= found.count_low <= 100 <= found.count_high <= 110
+    assert not found.note
 
 
 def test_the_scale_of_labelled_weights_adds_no_evidence():

@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from scipy import sparse
 from sklearn.datasets import load_digits
@@ -363,6 +364,20 @@ def test_nullable_numbers_and_booleans_of_a_data_frame_are_numbers():
         session.label([3, 13], True)
         orders.append(session.ranking())
     assert orders[0] == orders[1]
+
+
+def test_a_column_of_lists_is_an_embedding():
+    columns = {"size": X[:, 0], "picture": list(X[:, 1:])}
+    table = pa.table({"size": X[:, 0], "picture": pa.array(X[:, 1:].tolist())})
+    orders = []
+    for gallery in (X, pd.DataFrame(columns), table):
+        session = SearchSession(gallery)
+        session.label([3, 13], True)
+        orders.append(session.ranking())
+    assert orders[1] == orders[2] == orders[0]
+    columns["picture"][5] = X[5, :7]
+    with pytest.raises(ValueError, match="'picture' has a list of 7 numbers in row 5"):
+        SearchSession(pd.DataFrame(columns))
 
 
 def test_numpy_scalars_in_a_list_are_ids():

@@ -29,12 +29,14 @@ from ..core.warning import warn
 from ..estimators import CSDA, PCSDA
 from ..estimators.hidden import keep_shares
 from ..estimators.linear import held_out_scores, pcsda_factory
+from ..estimators.naming import name_as_given
 from ..estimators.operating import left_out
 from ..estimators.parameters import check_priors, check_verifier, is_contaminated
 from ..estimators.rows import TrainingRows
 from ..estimators.steps import (
     OF_ONE_FIT,
     check_rank,
+    keep_fingerprints,
     least_subclasses,
     say,
     settle_ridge,
@@ -224,6 +226,8 @@ class _Fit:
             if folds is not None and not isinstance(fitted.density, NoDensity):
                 fitted = self._calibrate_folds(fitted, found, folds)
         self._keep(found, fitted)
+        if division.given:
+            name_as_given(model, names.tolist())
 
     @cached_property
     def _counts(self) -> Counts:
@@ -332,13 +336,15 @@ class _Fit:
         model, own = self.model, clone(self.model)
         (X, _, weights), positive, _ = _joined(found.samples)
         own.fit(X, np.where(positive, *self._labels), sample_weight=_unless_equal(weights))
-        known = left_out(own)
+        known, seen = left_out(own), getattr(own, "fingerprints_", None)
         # Sampled rows have no row numbers, so no attribute may refer to rows, not even one from an
         # earlier fit.
         for name in (*OF_ONE_FIT, "responsibilities_"):
             own.__dict__.pop(name, None)
             model.__dict__.pop(name, None)
         own.held_out_ = None if known is None else known[:3]
+        if seen is not None:
+            own.fingerprints_ = seen
         self._keep_columns(found, own.n_features_in_)
         fitted = {name: value for name, value in vars(own).items() if name.endswith("_")}
         model.__dict__.update(fitted | {"classes_": self.intake.classes})
@@ -368,7 +374,8 @@ class _Fit:
         # Rows of the class that the first row belongs to come first, because an in-memory fit
         # shuffles the folds in this order.
         order = np.argsort(data.positive != found.leads, kind="stable")
-        return held_out_scores(model, pcsda_factory(model, self.seed), data.take(order))()
+        scored = held_out_scores(model, pcsda_factory(model, self.seed), data.take(order))()
+        return scored._replace(rows=order)
 
     def _calibrate_folds(self, fitted: Fitted, found: Statistics, folds: Folds) -> Fitted:
         """Calibrate on sampled rows, each scored by a model fitted without the row's fold."""
@@ -394,7 +401,11 @@ class _Fit:
         assert means is not None
         self._keep_columns(found, means.shape[1])
         dtype = np.float32 if found.head.single else np.float64
-        keep_linear(self.model, fitted.without_numbers(), dtype)
+        fitted = fitted.without_numbers()
+        keep_linear(self.model, fitted, dtype)
+        if fitted.held_out is not None and fitted.held_out.rows is not None:
+            (X, _, _), _, _ = _joined(found.samples)
+            keep_fingerprints(self.model, X, fitted.held_out.rows)
 
     def _keep_columns(self, found: Statistics, width: int) -> None:
         """Store the classes and column names, and delete attributes that an earlier fit left."""

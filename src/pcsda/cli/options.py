@@ -39,7 +39,7 @@ def number_or(*words: str) -> Callable[[str], Value]:
                 return kind(text)
             except ValueError:
                 pass
-        raise ArgumentTypeError(f"{text!r} must be {', '.join(('a number', *words))}")
+        raise ArgumentTypeError(f"{text!r} must be {' or '.join(('a number', *words))}")
 
     return value
 

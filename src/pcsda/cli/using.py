@@ -153,8 +153,7 @@ def count(a: Namespace) -> None:
     """Estimate how many rows belong to a class."""
     scorer = open_model(a.model)
     label = _one_label(scorer, a.positive)
-    place = scorer.labels.index(label)
-    parts = [scorer.log_likelihood_ratios(X)[:, place] for _, X in new_rows(scorer, a, [])]
+    parts = [scorer.fair_ratios(X, label) for _, X in new_rows(scorer, a, [])]
     found = count_positives(scorer.verifier(label), np.concatenate(parts))
     if a.json:
         show_json({"model": a.model, "label": label, **asdict(found)})

@@ -22,13 +22,20 @@ class Scored(NamedTuple):
     """Log-likelihood ratios of rows that the model has not seen, with their classes and weights.
 
     `weights` is None if all rows have weight one. `together` is the group of each row, if the rows
-    of a group were left out together.
+    of a group were left out together. `rows` holds their numbers among the training rows with
+    positive weight, if these are known.
     """
 
     scores: Array
     positive: Mask
     weights: Array | None
     together: Ints | None = None
+    rows: Ints | None = None
+
+    @property
+    def without_rows(self) -> tuple[Array, Mask, Array | None, Ints | None]:
+        """All but the numbers of the rows: what thresholds and error rates rest on."""
+        return self.scores, self.positive, self.weights, self.together
 
     @property
     def has_both(self) -> bool:
@@ -43,14 +50,15 @@ class Scored(NamedTuple):
 
     def with_scores(self, scores: Array) -> Scored:
         """Return the same rows with other scores."""
-        return Scored(scores, self.positive, self.weights, self.together)
+        return self._replace(scores=scores)
 
     def finite(self) -> Scored:
         """Return only the rows whose score is finite."""
         seen = np.isfinite(self.scores)
         weights = None if self.weights is None else self.weights[seen]
         together = None if self.together is None else self.together[seen]
-        return Scored(self.scores[seen], self.positive[seen], weights, together)
+        rows = None if self.rows is None else self.rows[seen]
+        return Scored(self.scores[seen], self.positive[seen], weights, together, rows)
 
 
 def evidence_of(mass: Array, together: Ints | None) -> Array:

@@ -1,7 +1,7 @@
-"""Warn about duplicate rows: leaving out a row tests nothing if a copy of it stays in the fit.
+"""Duplicate rows: warn about those in a fit, and recognise training rows among other rows.
 
-Rows are compared by a random projection: equal rows have equal projections, and distinct rows
-almost never do.
+Leaving out a row tests nothing if a copy of it stays in the fit. Rows are compared by a random
+projection: equal rows have equal projections, and distinct rows almost never do.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,63 @@ CLOSE = {4: 1e-6, 8: 1e-12}
 # Number of columns in the middle of X that are compared first: a few cache lines of each row.
 A_FEW = 16
 SAID = "occur more than once"
+# Number of rows that are projected at once.
+PART = 4096
+
+
+@dataclass(frozen=True)
+class Fingerprints:
+    """Projections of rows, by which exact copies of them are recognised later.
+
+    Attributes
+    ----------
+    origin : array of shape (n_features,)
+        It is subtracted from rows, so that projections of rows far from zero stay exact.
+    weights : array of shape (n_features,)
+    keys : array of shape (n,)
+        One projection for each row.
+    """
+
+    origin: Array
+    weights: Array
+    keys: Array
+
+    @classmethod
+    def of(cls, X: Any) -> Fingerprints:
+        """Take the fingerprints of rows."""
+        weights = 2 * np.random.default_rng(0).random(X.shape[1]) - 1
+        if sparse.issparse(X):
+            origin = np.zeros(X.shape[1])
+        else:
+            origin, scales = X.mean(axis=0, dtype=np.float64), _scales(X)
+            weights /= np.where(scales > 0, scales, 1.0)
+        return cls(origin, weights, _project(X, origin, weights))
+
+    def of_copies(self, X: Any, values: Array) -> Array:
+        """Return, for each row of X that copies one of these rows, the value of that row.
+
+        `values` has one entry for each of these rows. Equal rows share their mean value. Rows of X
+        that are no copies get NaN.
+        """
+        order = np.argsort(self.keys)
+        keys, total = self.keys[order], np.append(0.0, np.cumsum(values[order]))
+        own = _project(X, self.origin, self.weights)
+        near = CLOSE[8] * np.maximum(np.abs(own), np.median(np.abs(keys)))
+        low, high = np.searchsorted(keys, own - near), np.searchsorted(keys, own + near, "right")
+        found: Array = np.full(len(own), np.nan)
+        there = low < high
+        low, high = low[there], high[there]
+        found[there] = (total[high] - total[low]) / (high - low)
+        return found
+
+
+def _project(X: Any, origin: Array, weights: Array) -> Array:
+    """Project rows in float64, a part at a time to save memory."""
+    parts = (X[start : start + PART] for start in range(0, X.shape[0], PART))
+    with np.errstate(over="ignore", invalid="ignore"):
+        if sparse.issparse(X):
+            return np.concatenate([part @ weights - origin @ weights for part in parts])
+        return np.concatenate([(part - origin) @ weights for part in parts])
 
 
 def warn_of_copies(X: Any, positive: Mask | None = None) -> None:

@@ -108,7 +108,8 @@ class Fitted:
         if self.left_out is None or left is None:
             return self
         mass, together = left.unequal_mass, left.together
-        known = Scored(self.left_out, left.groups == 0, mass, together).finite()
+        rows = np.arange(len(left.groups)) if left.rows is None else left.rows
+        known = Scored(self.left_out, left.groups == 0, mass, together, rows).finite()
         return replace(self, left_out=None, held_out=known)
 
     def score(self, rows: Any) -> Array:

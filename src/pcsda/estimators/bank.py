@@ -312,12 +312,13 @@ class VerifierBank(CallbackSupportMixin, BankFit, BankScores, ClassifierMixin, B
         array([8, 8, 8])
         """
         check_is_fitted(self)
+        order = check_kind(self.classes_, label)
         if label in self.models_:
             raise ValueError(
                 f"the bank already has a label {label!r}; remove it first to enroll it again, or "
                 "add rows to it with update"
             )
-        self._add(X, label, np.unique(check_kind(self.classes_, label)))
+        self._add(X, label, np.unique(order))
         return self
 
     @updates

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from numbers import Real
@@ -434,7 +434,7 @@ class BankScores:
 
     def _known(self, label: object) -> Any:
         """Return the label, or raise a ValueError if the bank does not have it."""
-        if label not in self.models_:
+        if not isinstance(label, Hashable) or label not in self.models_:
             raise ValueError(
                 f"label {shown(label)} is not in the bank; enroll it first, or use one of "
                 f"{listed(self.classes_)}"

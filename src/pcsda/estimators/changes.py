@@ -382,7 +382,8 @@ def check_kind(classes: NDArray[Any], label: Any) -> NDArray[Any]:
     """Return the labels with a new label at the end; reject a label of a different type."""
     order = np.append(classes, label)
     try:
-        same = order.dtype.kind == classes.dtype.kind and len(np.unique(order)) > 0
+        same = np.ndim(label) == 0 and order.dtype.kind == classes.dtype.kind
+        same = same and len(np.unique(order)) > 0
         same = same and (order.dtype.kind != "U" or isinstance(label, str))
     except TypeError:  # objects of types that cannot be compared
         same = False

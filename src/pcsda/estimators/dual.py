@@ -149,9 +149,8 @@ def fit_kernel(
     keep_kernel(model, fitted, None if is_precomputed(model) else data.X[used], used)
     model.support_ = kept[used]
     whole = replace(whole, kernel=kernel)
-    n_rows = len(whole.groups)
-    keep_training(model, fitted, partition, kept, n_rows, lambda rest: whole.values(rest, kept))
-    keep_shares(model, found, kept, n_rows)
+    keep_training(model, fitted, partition, kept, whole.X, lambda rest: whole.values(rest, kept))
+    keep_shares(model, found, kept, len(whole.groups))
     check_copies(model, data)
 
 

@@ -23,7 +23,7 @@ from .linear import PCSDA
 from .naming import name_in_bank
 from .pooled import Prepared
 from .side import LabelModel
-from .steps import settle_ridge
+from .steps import keep_fingerprints, settle_ridge
 from .threads import twin_of
 from .training import keep_linear
 
@@ -136,6 +136,8 @@ def estimator_of(source: Source, place: int) -> Any:
             model.loo_weights_ = mass
         if shared.together is not None:
             model.loo_groups_ = shared.together[~np.isnan(model.loo_scores_)]
+        scored = (model.partition_ >= 0) & ~np.isnan(model.loo_scores_)
+        keep_fingerprints(model, source.training, np.flatnonzero(scored))
     return model
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import sparse
 from sklearn import pipeline
 from sklearn.base import clone
 from sklearn.feature_selection import SelectorMixin, VarianceThreshold
@@ -26,7 +27,7 @@ from ..folds import count_folds, stratified
 from ..targets import check_groups, check_labels, check_weights, plain_labels
 from ..unwrap import unwrap
 from .parameters import is_contaminated
-from .steps import forget, keep_held_out
+from .steps import forget, keep_fingerprints, keep_held_out
 from .verifier import Verifier
 
 # A decomposition learns much if its columns exceed the first share of the rows, and its axes the
@@ -83,13 +84,16 @@ def score_in_folds(model: pipeline.Pipeline, X: Any, y: ArrayLike, params: dict[
     if scores is None:
         return False
     weights = check_weights(_named(params, "sample_weight"), positive)
-    unseen = Scored(scores, positive, weights, together)
+    unseen = Scored(scores, positive, weights, together, np.arange(len(scores)))
     calibration, known = calibrated_on(last.calibration_, unseen)
-    if known is None:
+    if known is None or known.rows is None:
         return False
-    forget(last, "loo_scores_", "loo_weights_", "loo_groups_", "held_out_")
+    forget(last, "loo_scores_", "loo_weights_", "loo_groups_", "held_out_", "fingerprints_")
     last.calibration_ = calibration
     keep_held_out(last, known)
+    mapped = unwrap(model).rows(X)
+    mapped = mapped.tocsr() if sparse.issparse(mapped) else np.asarray(mapped)
+    keep_fingerprints(last, mapped, known.rows)
     return True
 
 

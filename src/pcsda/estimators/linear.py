@@ -24,7 +24,7 @@ from ..validation import MatrixLike, Seed
 from . import stream
 from .callbacks import calls_back
 from .hidden import hidden_rows
-from .naming import name_by_labels
+from .naming import name_as_given, name_by_labels
 from .parameters import check_verifier, is_contaminated
 from .rows import rows_of
 from .steps import PUBLISHED, check_training, least_subclasses
@@ -457,6 +457,8 @@ class PCSDA(Verifier):
         elif self._subclasses and not self._labelled:  # labels may bring further subclasses
             most = min(most, len(self._subclasses))
         stream.refit(self, pcsda_factory(self, self.seed_), dtype, most, lacks)
+        if getattr(self, "_labelled", False) and hasattr(self, "density_"):
+            name_as_given(self, self._subclasses)
         return self
 
     @property

@@ -28,7 +28,7 @@ from .modes import Modes, Rows, join
 from .parameters import check_priors
 from .ratios import narrowed
 from .search import PCSDACV
-from .steps import OF_ONE_FIT, draw_seed, forget, is_precomputed
+from .steps import OF_ONE_FIT, draw_seed, forget, is_precomputed, keep_fingerprints
 from .verifier import Verifier
 from .wrapping import scorer_of
 
@@ -233,7 +233,9 @@ optional
         if self.n_modes_ == 1:
             only = unwrap(self.models_[0]).model
             left_out = getattr(only, "loo_scores_", None)
-            for name in ("held_out_", "loo_groups_"):  # of a model that is calibrated in folds
+            same = only is self.models_[0]  # otherwise it has fingerprints of transformed rows
+            # Of a model that is calibrated in folds.
+            for name in ("held_out_", "loo_groups_", *(["fingerprints_"] if same else [])):
                 if hasattr(only, name):
                     setattr(self, name, getattr(only, name))
         elif left_out is not None and _verifier_of(rows.template).calibrate:
@@ -245,6 +247,7 @@ optional
                 scores[rest] = join(chosen.scores(rows.X[rest]), chosen.counts)
             self.loo_scores_ = self.calibration_(scores[None])
             used = ~np.isnan(scores) & (rows.weights > 0)
+            keep_fingerprints(self, rows.X, np.flatnonzero(used))
             if np.ptp(rows.weights[counted]) > 0:
                 self.loo_weights_ = rows.weights[used]
             if rows.together is not None:
@@ -299,12 +302,16 @@ optional
 
     def _asked(self, method: str, X: MatrixLike, *args: Any) -> Floats:
         """Call a method of each mode's verifier and stack the results, shape (n_modes, n)."""
+        X = self._checked(X)
+        return np.stack([asked(model, method, X, *args) for model in self.models_])
+
+    def _checked(self, X: MatrixLike) -> Any:
+        """Return rows for prediction as an array or sparse matrix."""
         check_is_fitted(self)
         validation.refuse_dask(X, predicts=True)
         sparse = "csr" if get_tags(self).input_tags.sparse else False
         dtype = [np.float64, np.float32]
-        X = validated(self, X, reset=False, accept_sparse=sparse, dtype=dtype)
-        return np.stack([asked(model, method, X, *args) for model in self.models_])
+        return validated(self, X, reset=False, accept_sparse=sparse, dtype=dtype)
 
     # These methods need only a ratio and a prior, or a distance.
     decision_function = Verifier.decision_function

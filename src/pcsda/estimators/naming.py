@@ -32,6 +32,12 @@ def name_by_labels(model: Verifier, y: ArrayLike, subclass_labels: ArrayLike | N
         model.subclass_names_ = mostly(model.partition_, labels.astype(str))
 
 
+def name_as_given(model: Verifier, labels: list[Any]) -> None:
+    """Name the subclasses of a model after the labels that define them, in the same order."""
+    if 1 < len(labels) <= MOST_NAMED:
+        model.subclass_names_ = [str(label) for label in labels]
+
+
 def name_in_bank(model: BaseEstimator, owners: Ints, labels: list[Any]) -> None:
     """Name the subclasses of a bank's model after the labels of their rows.
 

@@ -120,7 +120,7 @@ def choose_threshold(
     if X is None and (why := _unlike_folds(self, rows)):
         warn(f"{why} Give rows that were not used for fitting as X and y, or use PCSDA")
     self.threshold_ = threshold.choose_threshold(
-        *rows,
+        *rows.without_rows,
         max_false_alarms=max_false_alarms,
         max_misses=max_misses,
         prior=prior,
@@ -168,7 +168,8 @@ def count(self: Verifier, X: MatrixLike) -> PriorEstimate:
     ----------
     X : array-like or sparse matrix of shape (n_samples, n_features)
         The rows of the pool. Any share may be positive; the negatives should resemble those in
-        training.
+        training. An exact copy of a training row counts with its left-out score, if the fit left it
+        out, because the model is too certain of the rows that it learned from.
 
     Returns
     -------
@@ -193,7 +194,8 @@ def count(self: Verifier, X: MatrixLike) -> PriorEstimate:
     True
     """
     self._require_model()
-    return count_positives(self, self.log_likelihood_ratio(X))
+    ratios = np.asarray(self.log_likelihood_ratio(X), dtype=np.float64)
+    return count_positives(self, fair_ratios(self, self._checked(X), ratios))
 
 
 @updates
@@ -289,6 +291,15 @@ def left_out(model: Verifier) -> Scored | None:
     used = (model.partition_ >= 0) & ~np.isnan(model.loo_scores_)
     weights: Array | None = getattr(model, "loo_weights_", None)
     return Scored(model.loo_scores_[used], model.partition_[used] == 0, weights, together)
+
+
+def fair_ratios(model: Verifier, X: Any, ratios: Array) -> Array:
+    """Replace the ratios of the rows of X that copy training rows by their left-out scores."""
+    rows = left_out(model)
+    if rows is None or not hasattr(model, "fingerprints_"):
+        return ratios
+    found = model.fingerprints_.of_copies(X, rows.scores)
+    return np.where(np.isnan(found), ratios, found)
 
 
 def _unlike_folds(model: Verifier, rows: Scored) -> str:

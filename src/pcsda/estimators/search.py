@@ -7,7 +7,13 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, TransformerMixin
+from sklearn.base import (
+    BaseEstimator,
+    ClassifierMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    MetaEstimatorMixin,
+    TransformerMixin,
+)
 
 from .. import validation
 from ..core.linalg import Array, Floats, one_thread
@@ -29,6 +35,7 @@ class PCSDACV(
     CallbackSupportMixin,
     VerifierMethods,
     MetaEstimatorMixin,
+    ClassNamePrefixFeaturesOutMixin,
     ClassifierMixin,
     TransformerMixin,
     BaseEstimator,
@@ -207,6 +214,10 @@ class PCSDACV(
         """Prior probabilities of the chosen model, in the order of `classes_`."""
         prior: Array = self._unwrapped().model.class_prior_
         return prior
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self._unwrapped().model.n_components_)
 
     def transform(self, X: MatrixLike) -> Floats:
         """Project rows with the chosen model.

@@ -69,7 +69,7 @@ def completed(
         assert data.kernel is not None
         model.kernel_, model.support_ = data.kernel, np.arange(len(X))
         keep_kernel(model, fitted, X, model.support_)
-    keep_training(model, fitted, groups, slice(None), len(X), data.values)
+    keep_training(model, fitted, groups, slice(None), X, data.values)
     return model
 
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 from ..core.calibration import Scored
-from ..core.copies import warn_of_copies
+from ..core.copies import Fingerprints, warn_of_copies
 from ..core.fit import Fitted, Rule
 from ..core.linalg import Array, Ints, Mask, TooFewRowsError
 from ..core.loo import Leave, sample_rows
@@ -51,7 +51,7 @@ PUBLISHED_CSDA: dict[str, Any] = {"shrinkage": 0, "calibrate": False}
 
 # Attributes that only some fits set; each fit removes them first.
 OF_ONE_FIT = (
-    *("partition_", "loo_scores_", "loo_weights_", "loo_groups_", "held_out_"),
+    *("partition_", "loo_scores_", "loo_weights_", "loo_groups_", "held_out_", "fingerprints_"),
     *("threshold_", "against_strangers_", "subclass_names_", "subclass_examples_", "row_ids_"),
 )
 # Default number of axes for CSDA. There may be as many axes as negatives or columns, but samples
@@ -278,17 +278,21 @@ def keep_training(
     fitted: Fitted,
     groups: Ints,
     kept: Kept,
-    n_rows: int,
+    X: Any,
     rows_of: Callable[[Ints], Any],
 ) -> None:
-    """Store the groups and left-out scores of the training rows.
+    """Store the groups and left-out scores of the training rows X, and how to recognise them.
 
-    `groups` covers only the `kept` rows, of `n_rows` in all. All other rows have weight zero. They
-    belong to no group, and the model scores them like new rows. `rows_of` takes the numbers of
-    these rows and returns the rows, or their kernel values for a kernel model.
+    `groups` covers only the `kept` rows. All other rows have weight zero. They belong to no group,
+    and the model scores them like new rows. `rows_of` takes the numbers of these rows and returns
+    the rows, or their kernel values for a kernel model.
     """
+    n_rows = X.shape[0]
     model.partition_ = np.full(n_rows, -1, dtype=np.intp)
     model.partition_[kept] = groups
+    scored = fitted.without_numbers().held_out
+    if scored is not None and scored.rows is not None:
+        keep_fingerprints(model, X, np.arange(n_rows)[kept][scored.rows])
     left_out = fitted.left_out_of(len(groups))
     if left_out is None:
         return
@@ -297,3 +301,12 @@ def keep_training(
     if len(groups) < n_rows:
         rest = np.flatnonzero(model.partition_ < 0)
         model.loo_scores_[rest] = fitted.score(rows_of(rest))
+
+
+def keep_fingerprints(model: BaseEstimator, X: Any, rows: Ints) -> None:
+    """Store fingerprints of the left-out rows of X, whose numbers are in the order of their scores.
+
+    By these, `count` recognises copies of training rows.
+    """
+    if len(rows):
+        model.fingerprints_ = Fingerprints.of(X[rows])

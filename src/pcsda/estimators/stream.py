@@ -35,6 +35,7 @@ from .steps import (
     check_rank,
     draw_seed,
     forget,
+    keep_fingerprints,
     needs_rows,
     rule_of,
     say,
@@ -289,6 +290,9 @@ def refit(
     left_out = fitted.left_out_of(len(sample.groups))
     if left_out is not None:
         model.loo_scores_ = left_out[kept]
+        keep_fingerprints(model, model.sample_.X, np.flatnonzero(~np.isnan(model.loo_scores_)))
+    elif fitted.held_out is not None and fitted.held_out.rows is not None:
+        keep_fingerprints(model, sample.X, fitted.held_out.rows)
 
 
 def _bounded(model: Verifier, sample: RowSample) -> tuple[RowSample, Ints | slice]:
@@ -333,7 +337,8 @@ def _fit_collected(model: Verifier, factorise: Factorise, sample: RowSample | No
         return fit_left_out(model, scatter, replace(data, X=rows), stands_for, held_out)
 
     def score_folds() -> Scored:
-        return Scored(_scores_without(model, sample, rows), data.positive, mass)
+        scores = _scores_without(model, sample, rows)
+        return Scored(scores, data.positive, mass, rows=np.arange(len(scores)))
 
     return fit_scatter(model, scatter, score_folds if rule.calibrate else None)
 

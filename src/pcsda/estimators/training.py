@@ -117,7 +117,7 @@ def fit_rows(model: Verifier, factorise: Factorise, data: TrainingRows) -> None:
             found = fit_hidden(model, lambda w: factorise(used.X, w), used, regroup, trust)
         fitted, groups = found.fitted, found.groups
     keep_linear(model, fitted, data.X.dtype)
-    keep_training(model, fitted, groups, kept, len(data.groups), data.values)
+    keep_training(model, fitted, groups, kept, data.X, data.values)
     keep_shares(model, found, kept, len(data.groups))
     check_copies(model, used)
 
@@ -209,7 +209,8 @@ def held_out_scores(
         if count_folds(data.positive, data.together):
             say(model, "calibrating on folds")
         scores = fold_scores(learn, data.groups, data.seed, data.together, ENOUGH)
-        return Scored(scores, data.positive, data.weights, data.together)
+        rows = np.arange(len(scores))
+        return Scored(scores, data.positive, data.weights, data.together, rows)
 
     return held_out
 

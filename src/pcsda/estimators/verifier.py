@@ -22,6 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import validation
 from ..core.calibration import Calibration
+from ..core.copies import Fingerprints
 from ..core.density import Density
 from ..core.explanation import Explanation, explain
 from ..core.linalg import Array, Floats, Ints, Mask
@@ -90,6 +91,8 @@ class Verifier(
     # Only CSDA.
     reference_: Array
     reference_step_: float
+    # Only if rows were left out.
+    fingerprints_: Fingerprints
     # Only after `choose_threshold`.
     threshold_: Threshold
     # Only with `contamination`.
@@ -159,18 +162,16 @@ class Verifier(
             )
         check_is_fitted(self)
 
-    def _project(self, X: Any) -> Floats:
+    def _checked(self, X: Any) -> Any:
+        """Return rows for prediction as an array or sparse matrix; they may hold NaN."""
         self._require_model()
         validation.refuse_dask(X, predicts=True)
+        rules = {"accept_sparse": self._sparse, "dtype": [np.float64, np.float32]}
+        return validated(self, X, reset=False, ensure_all_finite=False, **rules)
+
+    def _project(self, X: Any) -> Floats:
         # NaN and infinity in a row show up in its coordinates, which are much quicker to check.
-        X = validated(
-            self,
-            X,
-            reset=False,
-            accept_sparse=self._sparse,
-            dtype=[np.float64, np.float32],
-            ensure_all_finite=False,
-        )
+        X = self._checked(X)
         with np.errstate(over="ignore", invalid="ignore"):  # checked below
             z = self._coordinates(X)
         if not np.isfinite(z).all():

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.polynomial.hermite_e import hermegauss
 from numpy.typing import ArrayLike
 from scipy.special import expit, ndtr
 from sklearn.utils import column_or_1d
@@ -26,7 +25,20 @@ FARTHEST = 300.0
 MANY, WIDTH = 500, 0.05
 # Number of nodes of the quadrature over slope and offset, in each direction, and number of
 # quantiles of the proportion at each node.
-NODES, QUANTILES = 5, 9
+NODES, QUANTILES = 9, 9
+# Values are implausible if the logarithm of their weight is lower by FALL, which is three standard
+# deviations. Nodes with a smaller share of the largest weight than LEAST are left out.
+FALL, LEAST = 4.5, 1e-2
+# The information at slope one and offset zero says next to nothing about rows that are far apart:
+# with 40 positives and no doubtful row, intervals were "0 to 1000 of 1000". But the likelihood
+# alone is too sure with few positives, as two numbers do not describe the tails of a class: with
+# ten, 90% intervals covered 72% of the counts. Divided by CAUTION, it covers as much as the
+# information, and the interval above is 97 to 102.
+CAUTION = 4.0
+# Offsets, and logarithms of slopes, that are tried in search of the plausible ones.
+OFFSETS = np.geomspace(1e-3, 40.0, 100)
+OFFSETS = np.concatenate([-OFFSETS[::-1], [0.0], OFFSETS])
+SLOPES = OFFSETS / 10
 # Information in the priors on the slope and the offset; the calibration uses the same priors.
 PRIOR_SLOPE, PRIOR_OFFSET = 1.0, 0.01
 # Number of bisections of an interval of log odds, which gives about ten digits.
@@ -101,8 +113,8 @@ def estimate_prior(
     -----
     The proportion maximises ``sum ln(1 - share + share e^llr)``, to which EM converges [1]_. Its
     90% interval comes from the likelihood ratio. With `calibrated_on`, the interval comes from
-    a mixture: slope and offset vary about the fitted values, within the uncertainty that the
-    held-out rows leave, and each pair has its own likelihood.
+    a mixture: slope and offset vary over all values that the held-out rows leave plausible, and
+    each pair has its own likelihood.
 
     The interval for the number of positives is narrower than the interval for the proportion: a row
     with a clear ratio is counted with near certainty, whatever the proportion in the population.
@@ -275,27 +287,62 @@ def _calibrations(
 ) -> tuple[float, Array, Array, Array]:
     """Return a centre, and the slopes and offsets that held-out rows make plausible, with weights.
 
-    The precision of slope and offset is the information that the rows give in a logistic regression
-    at slope one and offset zero, plus the information in the priors. Slope and offset are
-    independent if ratios are measured from the centre.
+    The logarithm of a weight falls with the square of the distance from slope one and offset zero,
+    by the information that the rows give in a logistic regression there, or with the log-likelihood
+    of the rows, if that falls much faster. The priors come on top. Slope and offset hardly depend
+    on each other if ratios are measured from the centre.
+    """
+    scores, side, mass = _held_out(y_true, llr, sample_weight, groups)
+    odds = np.log(mass[side > 0].sum() / mass[side < 0].sum())
+    chance = expit(scores + odds)
+    curve = mass * chance * (1 - chance)
+    centre = float(curve @ scores / max(float(curve.sum()), np.finfo(float).tiny))
+    known, total = float(curve @ (scores - centre) ** 2), float(curve.sum())
+    start = float(np.logaddexp(0, -side * (scores + odds)) @ mass)
+
+    def support(log_slope: Array, offset: Array) -> Array:
+        moved = centre + np.exp(log_slope)[:, None] * (scores - centre) + offset[:, None] + odds
+        fall = np.logaddexp(0, -side * moved) @ mass - start
+        fall = np.maximum(fall / CAUTION, (known * log_slope**2 + total * offset**2) / 2)
+        prior = PRIOR_SLOPE * log_slope**2 + PRIOR_OFFSET * offset**2
+        return np.asarray(-fall - prior / 2)
+
+    slopes = _plausible(SLOPES, support(SLOPES, np.zeros_like(SLOPES)))
+    offsets = _plausible(OFFSETS, support(np.zeros_like(OFFSETS), OFFSETS))
+    log_slope, offset = (part.ravel() for part in np.meshgrid(slopes, offsets))
+    weights = np.exp(support(log_slope, offset))
+    kept = weights > LEAST * weights.max()
+    return centre, np.exp(log_slope[kept]), offset[kept], weights[kept] / weights[kept].sum()
+
+
+def _held_out(
+    y_true: ArrayLike, llr: ArrayLike, sample_weight: ArrayLike | None, groups: ArrayLike | None
+) -> tuple[Array, Array, Array]:
+    """Return the mean ratios of held-out rows in narrow bins, their classes (1 or -1) and weights.
+
+    The weights sum to the effective number of independent rows.
     """
     positive, scores, given = check_trials(y_true, llr, "llr", None, sample_weight)
     weight = np.ones(len(scores)) if given is None else given
-    weight = weight * (weight.sum() / (weight @ weight))  # sums to the effective number of rows
-    together = check_groups(groups, len(scores))
+    weight = weight * (weight.sum() / (weight @ weight))
+    together = check_groups(groups, len(positive))
     if together is not None:
         for own in (positive, ~positive):
             rows = weight[own]
             weight[own] *= n_independent(rows, together[own], AS_ONE) / n_independent(rows)
-    chance = expit(scores + np.log(weight[positive].sum() / weight[~positive].sum()))
-    curve = weight * chance * (1 - chance)
-    total = max(float(curve.sum()), np.finfo(float).tiny)
-    centre = float(curve @ scores / total)
-    of_slope = curve @ (scores - centre) ** 2 + PRIOR_SLOPE
-    nodes, share = hermegauss(NODES)
-    slope, offset = np.meshgrid(nodes / np.sqrt(of_slope), nodes / np.sqrt(total + PRIOR_OFFSET))
-    weights = np.outer(share, share).ravel() / share.sum() ** 2
-    return centre, np.exp(slope.ravel()), offset.ravel(), weights
+    used = weight > 0
+    keys = 2 * np.round(scores[used] / WIDTH) + positive[used]
+    names, bins = np.unique(keys, return_inverse=True)
+    mass = np.bincount(bins, weight[used])
+    means = np.bincount(bins, weight[used] * scores[used]) / mass
+    return means, np.where(names % 2, 1.0, -1.0), np.asarray(mass, dtype=np.float64)
+
+
+def _plausible(values: Array, support: Array) -> Array:
+    """Return nodes over the range of values whose log support is within `FALL` of the best."""
+    near = np.flatnonzero(support >= support.max() - FALL)
+    first, last = max(near[0] - 1, 0), min(near[-1] + 1, len(values) - 1)
+    return np.linspace(values[first], values[last], NODES)
 
 
 def _note(ratios: Array, low: float, high: float) -> str:

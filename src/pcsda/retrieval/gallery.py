@@ -16,7 +16,7 @@ from scipy import sparse
 from ..core.linalg import Array, Floats, Ints, Mask, one_thread
 from ..core.warning import warn
 from ..partition import find_centroids, nearest, settle_count
-from ..tables import refuse_overwrite
+from ..tables import is_frame, of_frame, refuse_overwrite
 from ..validation import MatrixLike
 
 # Size in bytes of a block of rows that is scored at once.
@@ -228,7 +228,7 @@ def _plain(rows: Any) -> Any:
         )
     if sparse.issparse(rows):
         rows = rows.tocsr()
-    elif hasattr(rows, "to_numpy"):
+    elif is_frame(rows) or hasattr(rows, "to_numpy"):
         rows = _of_frame(rows)
     elif not (hasattr(rows, "shape") and hasattr(rows, "dtype")):
         rows = np.asarray(rows)
@@ -243,18 +243,22 @@ def _plain(rows: Any) -> Any:
 
 
 def _of_frame(frame: Any) -> NDArray[Any]:
-    """Convert a data frame to an array, with NaN for missing values."""
-    rows = np.asarray(frame.to_numpy())
-    # pandas makes objects of nullable numbers, and of booleans beside numbers.
-    if rows.dtype.kind in "biuf" or not hasattr(frame, "columns"):
+    """Convert a data frame to an array, with NaN for missing values.
+
+    Lists of equal length in a column become an embedding.
+    """
+    rows = np.asarray(frame)
+    # Lists, nullable numbers and booleans beside numbers become objects.
+    if rows.dtype.kind in "biuf" or not is_frame(frame):
         return rows
-    for name, dtype in zip(frame.columns, frame.dtypes, strict=True):
-        if getattr(dtype, "kind", "O") not in "biuf":
+    columns = of_frame(frame, "the gallery").columns
+    for name, values in columns.items():
+        if values.dtype.kind not in "biuf":
             raise ValueError(
-                f"the column {name!r} of the gallery has the type {dtype} and must hold numbers; "
-                "leave it out of the gallery"
+                f"the column {name!r} of the gallery has the type {values.dtype} and must hold "
+                "numbers; leave it out of the gallery"
             )
-    return np.asarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
+    return np.column_stack(list(columns.values()))
 
 
 def _shape(parts: list[Any]) -> tuple[int, int]:

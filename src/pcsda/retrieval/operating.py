@@ -57,8 +57,8 @@ def choose_on_gallery(
     source = f"the whole gallery with about {left.count:.0f} members left"
     if left.n_rows:
         source += f" according to {rests_on(left)}"
-    found = choose_threshold(*middle, **criterion, source=source)
-    rates = [error_rates(found.value, *rows) for rows in (low, middle, high)]
+    found = choose_threshold(*middle.without_rows, **criterion, source=source)
+    rates = [error_rates(found.value, *rows.without_rows) for rows in (low, middle, high)]
     _, alarms, missed, misses = zip(*rates, strict=True)
     stated = replace(
         found,
