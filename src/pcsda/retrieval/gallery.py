@@ -251,7 +251,7 @@ def _of_frame(frame: Any) -> NDArray[Any]:
     # Lists, nullable numbers and booleans beside numbers become objects.
     if rows.dtype.kind in "biuf" or not is_frame(frame):
         return rows
-    columns = of_frame(frame, "the gallery").columns
+    columns = of_frame(frame).columns
     for name, values in columns.items():
         if values.dtype.kind not in "biuf":
             raise ValueError(
