@@ -506,6 +506,19 @@ def test_rows_without_weight_and_labels_of_banks_are_counted_fairly():
         assert verifier.count(X).count == pytest.approx(expected.count)
 
 
+def test_a_bank_that_scales_rows_to_unit_length_counts_its_rows_fairly():
+    rng = np.random.default_rng(0)
+    kinds = np.repeat(np.arange(14), 8)
+    rows = rng.normal(size=(14, 12))[kinds] * 2.5 + rng.normal(size=(112, 12))
+    rows *= rng.uniform(0.5, 20, size=(112, 1))
+    bank = VerifierBank().fit(rows, kinds)
+    assert bank.unit_length_
+    for label in (3, 5):
+        verifier = unwrap(bank.models_[label]).model
+        expected = count_positives(verifier, verifier.loo_scores_)
+        assert bank.models_[label].count(rows).count == pytest.approx(expected.count)
+
+
 def test_positives_hidden_among_the_training_rows_are_counted():
     # The model has learned that they are negatives, and scores them so.
     covered, in_sample = 0, 0

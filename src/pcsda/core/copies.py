@@ -9,13 +9,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from .linalg import Array, Mask
+from .linalg import Array, Ints, Mask
 from .warning import warn
 
 # If a larger share of a class's distinct rows has copies, left-out scores are not trusted.
@@ -65,6 +65,10 @@ class Fingerprints:
             origin, scales = X.mean(axis=0, dtype=np.float64), _scales(X)
             weights /= np.where(scales > 0, scales, 1.0)
         return cls(origin, weights, _project(X, origin, weights))
+
+    def take(self, rows: Ints) -> Fingerprints:
+        """Return the fingerprints of a subset of the rows."""
+        return replace(self, keys=self.keys[rows])
 
     def of_copies(self, X: Any, values: Array) -> Array:
         """Return, for each row of X that copies one of these rows, the value of that row.

@@ -13,8 +13,9 @@ from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import has_fit_parameter
 
+from ..core.copies import Fingerprints
 from ..core.density import Blend, Mixture
-from ..core.linalg import Array, Floats, Ints, Mask
+from ..core.linalg import Array, Floats, Ints, Mask, unit_rows
 from ..core.many import SolvedLabel
 from ..core.pooling import Pool
 from ..core.predictive import pseudo_positives
@@ -139,6 +140,16 @@ class BankRows:
     def X(self) -> Floats:
         """The rows in one array, of shape (N, D)."""
         return self.held if self.places is None else self._copied.rows
+
+    @cached_property
+    def fingerprints(self) -> Fingerprints:
+        """Fingerprints of the rows, taken once for all labels."""
+        return Fingerprints.of(self.X)
+
+    @cached_property
+    def unit_fingerprints(self) -> Fingerprints:
+        """Fingerprints of the rows scaled to unit length."""
+        return Fingerprints.of(unit_rows(self.X))
 
     @cached_property
     def _copied(self) -> Room:

@@ -260,7 +260,8 @@ class KindredLabels:
             return label.density.views(left.coordinates * signs + shift)
 
         fixed = self.settings.template, label, self.calibration, views
-        source = Source(*fixed, self.prepared(rows), self._held, self._current(rows))
+        seen = rows.unit_fingerprints if self.unit else rows.fingerprints
+        source = Source(*fixed, self.prepared(rows), self._held, self._current(rows), seen)
         model = estimator_of(source, place)
         return make_pipeline(Normalizer().fit(rows.X[:1]), model) if self.unit else model
 

@@ -12,6 +12,7 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
 from ..core.calibration import Calibration
+from ..core.copies import Fingerprints
 from ..core.fit import Fitted
 from ..core.linalg import Array, Floats, Ints
 from ..core.many import SolvedLabel, solve_labels
@@ -100,6 +101,8 @@ class Source:
         Rows that a kernel bank needs: the rows it was fitted on and any rows added later.
     training : array of shape (N, D)
         The bank's current rows.
+    seen : Fingerprints
+        Fingerprints of the current rows.
     """
 
     template: Any
@@ -109,6 +112,7 @@ class Source:
     prepared: Prepared
     support: Floats | None
     training: Floats
+    seen: Fingerprints
 
 
 def estimator_of(source: Source, place: int) -> Any:
@@ -137,7 +141,7 @@ def estimator_of(source: Source, place: int) -> Any:
         if shared.together is not None:
             model.loo_groups_ = shared.together[~np.isnan(model.loo_scores_)]
         scored = (model.partition_ >= 0) & ~np.isnan(model.loo_scores_)
-        keep_fingerprints(model, source.training, np.flatnonzero(scored))
+        keep_fingerprints(model, source.training, np.flatnonzero(scored), source.seen)
     return model
 
 

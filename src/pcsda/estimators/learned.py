@@ -92,7 +92,7 @@ def score_in_folds(model: pipeline.Pipeline, X: Any, y: ArrayLike, params: dict[
     last.calibration_ = calibration
     keep_held_out(last, known)
     mapped = unwrap(model).rows(X)
-    mapped = mapped.tocsr() if sparse.issparse(mapped) else np.asarray(mapped)
+    mapped = mapped.tocsr() if sparse.issparse(mapped) else np.asarray(mapped, np.float64)
     keep_fingerprints(last, mapped, known.rows)
     return True
 

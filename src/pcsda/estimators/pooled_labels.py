@@ -108,7 +108,8 @@ class PooledLabels:
             return density.left_out_views(subspace.left_rows, subspace.projected.counts)
 
         fixed = self.settings.template, label, label.calibration(side.pool), views
-        return estimator_of(Source(*fixed, self.prepared(rows), side.rows, rows.X), place)
+        held = self.prepared(rows), side.rows, rows.X, rows.fingerprints
+        return estimator_of(Source(*fixed, *held), place)
 
     def prepared(self, rows: BankRows) -> Prepared:
         """Return the factorised rows. If they are not stored, factorise them first."""

@@ -262,7 +262,7 @@ class SeparateLabels:
                 subspace = over.solve(label, axes_of(model), leave_out=leave)
             else:
                 subspace = factor.solve(groups, axes_of(model), leave_out=leave)
-            return completed(model, subspace, data)
+            return completed(model, subspace, data, rows.fingerprints)
 
         return fit
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 
+from ..core.copies import Fingerprints
 from ..core.fit import complete
 from ..core.linalg import Array, Floats, Ints, Mask
 from ..core.subspace import Factor, Subspace, is_far, project_rows
@@ -47,11 +48,11 @@ Sharing = Literal["linear", "kernel", "search"]
 
 
 def completed(
-    model: PCSDA | KernelPCSDA, subspace: Subspace, data: TrainingRows
+    model: PCSDA | KernelPCSDA, subspace: Subspace, data: TrainingRows, seen: Fingerprints
 ) -> PCSDA | KernelPCSDA:
     """Turn the subspace of one label into a fitted estimator.
 
-    A kernel estimator refers to the rows without copying them.
+    A kernel estimator refers to the rows without copying them. `seen` holds their fingerprints.
     """
     X, groups = data.X, data.groups
     model.classes_ = np.array([False, True])
@@ -69,7 +70,7 @@ def completed(
         assert data.kernel is not None
         model.kernel_, model.support_ = data.kernel, np.arange(len(X))
         keep_kernel(model, fitted, X, model.support_)
-    keep_training(model, fitted, groups, slice(None), X, data.values)
+    keep_training(model, fitted, groups, slice(None), X, data.values, seen)
     return model
 
 
@@ -198,7 +199,7 @@ class SharedSearch:
         rows = TrainingRows(X, partition, *along)
         leave = leave_sample(model, rows)
         found = factor.solve(partition, cell.n_components, leave_out=leave)
-        search.best_estimator_ = completed(model, found, rows)
+        search.best_estimator_ = completed(model, found, rows, self.bank.fingerprints)
         return search
 
 

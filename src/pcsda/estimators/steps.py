@@ -280,19 +280,21 @@ def keep_training(
     kept: Kept,
     X: Any,
     rows_of: Callable[[Ints], Any],
+    seen: Fingerprints | None = None,
 ) -> None:
     """Store the groups and left-out scores of the training rows X, and how to recognise them.
 
     `groups` covers only the `kept` rows. All other rows have weight zero. They belong to no group,
     and the model scores them like new rows. `rows_of` takes the numbers of these rows and returns
-    the rows, or their kernel values for a kernel model.
+    the rows, or their kernel values for a kernel model. `seen` holds
+    the fingerprints of all rows, if they were taken already.
     """
     n_rows = X.shape[0]
     model.partition_ = np.full(n_rows, -1, dtype=np.intp)
     model.partition_[kept] = groups
     scored = fitted.without_numbers().held_out
     if scored is not None and scored.rows is not None:
-        keep_fingerprints(model, X, np.arange(n_rows)[kept][scored.rows])
+        keep_fingerprints(model, X, np.arange(n_rows)[kept][scored.rows], seen)
     left_out = fitted.left_out_of(len(groups))
     if left_out is None:
         return
@@ -303,10 +305,13 @@ def keep_training(
         model.loo_scores_[rest] = fitted.score(rows_of(rest))
 
 
-def keep_fingerprints(model: BaseEstimator, X: Any, rows: Ints) -> None:
+def keep_fingerprints(
+    model: BaseEstimator, X: Any, rows: Ints, seen: Fingerprints | None = None
+) -> None:
     """Store fingerprints of the left-out rows of X, whose numbers are in the order of their scores.
 
-    By these, `count` recognises copies of training rows.
+    By these, `count` recognises copies of training rows. `seen` holds those of all rows of X, if
+    they were taken already.
     """
     if len(rows):
-        model.fingerprints_ = Fingerprints.of(X[rows])
+        model.fingerprints_ = Fingerprints.of(X[rows]) if seen is None else seen.take(rows)
