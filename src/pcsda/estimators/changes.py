@@ -13,10 +13,10 @@ from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import has_fit_parameter
 
+from ..core.calibration import Calibration
 from ..core.density import Blend, Mixture
 from ..core.linalg import Array, Floats, Ints, Mask
 from ..core.many import SolvedLabel
-from ..core.pooling import Pool
 from ..core.predictive import pseudo_positives
 from ..core.warning import warn
 from ..validation import MatrixLike
@@ -382,7 +382,10 @@ def check_kind(classes: NDArray[Any], label: Any) -> NDArray[Any]:
 
 
 def missed_share(
-    solved: SolvedLabel, density: Mixture | Blend, pool: Pool, threshold: float | None
+    solved: SolvedLabel,
+    density: Mixture | Blend,
+    calibration: Calibration,
+    threshold: float | None,
 ) -> float | None:
     """Estimate the share of future rows that a threshold misses, for a label with one row.
 
@@ -391,7 +394,7 @@ def missed_share(
     few = pseudo_positives(solved.subspace)
     if few is None or threshold is None:
         return None
-    scores = pool.calibration(density.views(few[0]))
+    scores = calibration(density.views(few[0]))
     return float(np.average(scores < threshold, weights=few[1]))
 
 
