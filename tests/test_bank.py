@@ -765,6 +765,16 @@ def test_a_string_among_numeric_labels_is_refused(label):
         bank.enroll(X[:5], label)
 
 
+@pytest.mark.parametrize("dtype", ["u1", "u8", "i2"])
+@pytest.mark.parametrize("label", [100, np.int64(101), 70000])
+def test_integer_labels_are_of_one_type(dtype, label):
+    X, y = problem()
+    bank = per_label(LINEAR).fit(X, np.unique(y, return_inverse=True)[1].astype(dtype))
+    assert label in bank.enroll(X[:5] + 9, label).classes_
+    assert_array_equal(bank.classes_, [0, 1, 2, 3, label])
+    assert bank.classes_.dtype.kind in "iu"
+
+
 def test_a_bank_does_not_shrink_below_two_labels():
     bank = per_label(LINEAR).fit(*problem(sizes=(30, 25)))
     with pytest.raises(ValueError, match="at least two labels; this would leave one"):

@@ -367,9 +367,12 @@ def warn_of_shared_rows(X: Floats, labels: Ints, classes: NDArray[Any]) -> None:
 
 def check_kind(classes: NDArray[Any], label: Any) -> NDArray[Any]:
     """Return the labels with a new label at the end; reject a label of a different type."""
+    if classes.dtype.kind in "iu" and isinstance(label, (int, np.integer)):
+        label = _integer(label, classes.dtype)
     order = np.append(classes, label)
     try:
-        same = order.dtype.kind == classes.dtype.kind and len(np.unique(order)) > 0
+        kinds = {order.dtype.kind, classes.dtype.kind}
+        same = (len(kinds) == 1 or kinds == {"i", "u"}) and len(np.unique(order)) > 0
         same = same and (order.dtype.kind != "U" or isinstance(label, str))
     except TypeError:  # objects of types that cannot be compared
         same = False
@@ -379,6 +382,12 @@ def check_kind(classes: NDArray[Any], label: Any) -> NDArray[Any]:
             "a label of the same type"
         )
     return order
+
+
+def _integer(label: int | np.integer[Any], dtype: np.dtype[Any]) -> Any:
+    """Return the label as an integer of the given type, or unchanged if it does not fit."""
+    limits = np.iinfo(dtype)
+    return dtype.type(label) if limits.min <= int(label) <= limits.max else label
 
 
 def missed_share(
