@@ -117,6 +117,28 @@ def test_a_damaged_store_is_refused_and_unchanged(tmp_path, part):
     assert path.read_bytes() == before
 
 
+ALTERED = {
+    "id": (Store.entries, b'"anton"', b'"anton '),
+    "id in an audit": (Store.audits, b'"anton"', b'"anton '),
+    "name": (Store.entries, b"no2026", b"n\xd02026"),
+    "schema": (Store.entries, b"CREATE TABLE labels", b"CREATE TABL\xd0 labels"),
+}
+
+
+@pytest.mark.parametrize(("read", "old", "new"), ALTERED.values(), ids=ALTERED)
+def test_a_store_with_altered_text_is_refused(tmp_path, read, old, new):
+    path = tmp_path / "s.db"
+    store = Store(path)
+    store.add(["anton"], [True], "nono", 0)
+    store.draw(["anton"], 5, 1, extend=False)
+    store.close()
+    whole = path.read_bytes()
+    assert old in whole
+    path.write_bytes(whole.replace(old, new))
+    with pytest.raises(StoreError, match=r"is damaged or not a store of labels .*\.recover"):
+        read(Store(path))
+
+
 def test_a_missing_folder_and_a_folder_as_store_are_refused(tmp_path):
     with pytest.raises(StoreError, match=r"there is no folder .*none; create it first"):
         Store(tmp_path / "none" / "s.db")

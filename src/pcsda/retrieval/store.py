@@ -166,20 +166,23 @@ class Store:
         try:
             with self._lock:
                 yield
-        except sqlite3.OperationalError as error:
-            raise StoreError(
+        except (sqlite3.DatabaseError, UnicodeDecodeError, json.JSONDecodeError) as error:
+            raise StoreError(self._explanation(error)) from error
+
+    def _explanation(self, error: Exception) -> str:
+        # Python reports text that is not UTF-8 as an operational error; SQLite has no such error.
+        damaged = "decode to UTF-8" in str(error)
+        if isinstance(error, sqlite3.OperationalError) and not damaged:
+            return (
                 f"{self.path} cannot be read or written ({error}); check that the disk has room, "
                 "the file is writable and no other program holds it. The stored labels are safe"
-            ) from error
-        except sqlite3.ProgrammingError as error:
-            raise StoreError(
-                f"the session is closed ({error}); open it again. Labels in a file are safe"
-            ) from error
-        except sqlite3.DatabaseError as error:
-            raise StoreError(
-                f"{self.path} is damaged or not a store of labels ({error}). It was left as it is: "
-                f'save what can be read with sqlite3 "{self.path}" ".recover", or give another name'
-            ) from error
+            )
+        if isinstance(error, sqlite3.ProgrammingError):
+            return f"the session is closed ({error}); open it again. Labels in a file are safe"
+        return (
+            f"{self.path} is damaged or not a store of labels ({error}). It was left as it is: "
+            f'save what can be read with sqlite3 "{self.path}" ".recover", or give another name'
+        )
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -226,7 +229,11 @@ class Store:
         find = f"SELECT {columns} FROM labels WHERE number > ? ORDER BY number"
         with self._explained():
             rows = self._base.execute(find, (after,)).fetchall()
-        return [Entry(row[0], row[1], json.loads(row[2]), VALUES[row[3]], *row[4:]) for row in rows]
+            ids = [json.loads(row[2]) for row in rows]
+        return [
+            Entry(row[0], row[1], name, VALUES[row[3]], *row[4:])
+            for name, row in zip(ids, rows, strict=True)
+        ]
 
     def state(self) -> tuple[int, int]:
         """Return the number of the last label and the count of undone labels.
@@ -258,9 +265,10 @@ class Store:
         find = "SELECT audit, id, pool, after FROM audits WHERE audit > ? ORDER BY number"
         with self._explained():
             rows = self._base.execute(find, (int(self.fact("ended_audits") or 0),)).fetchall()
+            ids = [json.loads(row[1]) for row in rows]
         found: dict[int, Audit] = {}
-        for number, name, pool, after in rows:
-            found.setdefault(number, Audit([], pool, after)).ids.append(json.loads(name))
+        for name, (number, _, pool, after) in zip(ids, rows, strict=True):
+            found.setdefault(number, Audit([], pool, after)).ids.append(name)
         return list(found.values())
 
     def fact(self, name: str) -> str | None:
