@@ -389,7 +389,8 @@ def test_held_out_scores_calibrate_where_no_row_can_be_left_out():
     assert isinstance(fitted.density, Mixture)  # nothing determines the weights of a blend
     assert fitted.left_out is None
     ratios = expected.slope * plain.score(X) + expected.offset
-    assert_allclose(fitted.score(X), bent(Calibration().limited(positive[seen].sum()), ratios))
+    counts = positive[seen].sum(), (~positive[seen]).sum()
+    assert_allclose(fitted.score(X), bent(Calibration().limited(*counts), ratios))
 
 
 def test_held_out_scores_are_computed_only_when_needed():
@@ -416,8 +417,9 @@ def test_scores_of_both_classes_are_needed(weighted):
     seen = np.isfinite(scores)
     weight = np.ones(3) if weights is None else weights[seen]
     fresh = fit_calibration(*with_strays(scores[None, seen], both[seen], weight))
-    assert found == start.then(fresh.slope, fresh.offset).limited(1)
-    limited = Calibration((fresh.slope,), fresh.offset).limited(1)
+    counts = weight[both[seen]].sum(), weight[~both[seen]].sum()
+    assert found == start.then(fresh.slope, fresh.offset).limited(*counts)
+    limited = Calibration((fresh.slope,), fresh.offset).limited(*counts)
     assert_allclose(known.scores, limited(scores[None, seen]), rtol=1e-12)
     assert_array_equal(known.positive, both[seen])
 

@@ -190,12 +190,12 @@ def _calibrate(
     used = np.flatnonzero(left.scored)
     positive, weight = left.groups[used] == 0, left.evidence[used]
     # A single positive cannot be left out, and has no score.
-    count = max(float(weight[positive].sum()), 1.0)
+    counts = [max(float(weight[own].sum()), 1.0) for own in (positive, ~positive)]
     scored = views[:, used], positive, weight
     views, positive, weight = with_pseudo_positives(subspace, density, *scored, rule.columns)
     if positive.all() or not positive.any():
         return None
-    return fit_calibration(views, positive, weight, start).limited(count)
+    return fit_calibration(views, positive, weight, start).limited(*counts)
 
 
 def calibrated_on(calibration: Calibration, unseen: Scored) -> tuple[Calibration, Scored | None]:
@@ -211,8 +211,8 @@ def calibrated_on(calibration: Calibration, unseen: Scored) -> tuple[Calibration
         return Calibration.none(len(calibration.weights)), None
     scores, positive, weight = unseen.scores, unseen.positive, unseen.evidence
     found = fit_calibration(*with_strays(scores[None], positive, weight))
-    count = float(weight[positive].sum())
-    then = calibration.then(found.slope, found.offset).limited(count)
+    counts = [float(weight[own].sum()) for own in (positive, ~positive)]
+    then = calibration.then(found.slope, found.offset).limited(*counts)
     return then, unseen.with_scores(then.since(calibration)(scores[None]))
 
 
