@@ -155,11 +155,21 @@ def complete(
             calibration, known = calibrated_on(calibration, held_out())
         else:
             calibration = Calibration.none(density.n_views)
+        calibration = within_limits(calibration, subspace)
     scores = None if views is None else calibration(views)
     if scores is not None and subspace.left is not None:
         # Without its only row, the positive class has no mean to score with.
         scores[(subspace.left.groups == 0) & subspace.left.alone] = np.nan
     return Fitted(subspace, density, calibration, scores, known)
+
+
+def within_limits(calibration: Calibration, subspace: Subspace) -> Calibration:
+    """Limit ratios by the numbers of rows, unless they are limited already.
+
+    Few rows are no strong evidence, also where there is nothing to calibrate on.
+    """
+    positives, *negatives = subspace.projected.counts
+    return calibration.limited(max(float(positives), 1.0), max(float(sum(negatives)), 1.0))
 
 
 def uncalibrated(subspace: Subspace, density: Density, rule: Rule) -> Calibration:
