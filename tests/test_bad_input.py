@@ -358,12 +358,13 @@ def test_huge_rows_have_finite_scores_of_the_right_sign(estimator, way, value):
         assert_array_equal(found[1:], getattr(model, way)(X[:2]))
 
 
-def test_a_row_far_from_all_others_is_no_strong_evidence_for_a_wider_class():
+@pytest.mark.parametrize("contamination", [0.0, 0.1])
+def test_a_row_far_from_all_others_is_no_strong_evidence_for_a_wider_class(contamination):
     """Its ratio grew with the square of the distance, to 490,000; n negatives show odds of 2n."""
     rng = np.random.default_rng(0)
     positive = np.arange(40) < 20
     X = np.where(positive[:, None], 3.0, 1.0) * rng.standard_normal((40, 4))
-    model = PCSDA(random_state=0).fit(X, positive)
+    model = PCSDA(contamination=contamination, random_state=0).fit(X, positive)
     far = np.outer([100.0, 1000.0], X[0] / np.linalg.norm(X[0]))
     near, farther = model.log_likelihood_ratio(far)
     assert np.log(2 * 20) < near < farther < 20

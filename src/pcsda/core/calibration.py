@@ -167,8 +167,8 @@ class Calibration:
         """
         if self.is_bent:
             return self
-        lowest, highest = np.log(UNSEEN / (n_positive + 1)), np.log((n_negative + 1) / UNSEEN)
-        return replace(self, bend=FALL, top=float(lowest), highest=float(highest))
+        lowest, highest = (np.log((n + 1) / UNSEEN) for n in (n_positive, n_negative))
+        return replace(self, bend=FALL, top=-float(lowest), highest=float(highest))
 
 
 def fit_calibration(

@@ -226,7 +226,7 @@ def _bent(graph: Graph, ratios: str, models: Sequence[Verifier]) -> str:
     if not bent.any():
         return ratios
     bends = np.where(bent, [[part.bend] for part in calibrations], 1.0)
-    tops = np.where(bent, [[part.top] for part in calibrations], NOTHING)
+    tops = np.where(bent, [[max(part.top, NOTHING)] for part in calibrations], NOTHING)
     highest = np.array([[min(part.highest, -NOTHING)] for part in calibrations])
     inner = graph("Min", graph("Max", ratios, tops), highest)
     apart = graph("Sub", ratios, inner)
