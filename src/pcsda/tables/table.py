@@ -206,9 +206,9 @@ def stacked(name: str, values: NDArray[Any]) -> NDArray[Any]:
         return values
     width, dtype = len(first), np.asarray(first).dtype
     if dtype.kind not in "buif" or np.ndim(first) != 1:
-        raise ValueError(
-            f"column {name!r} holds lists of {dtype}; an embedding is a list of numbers in each row"
-        )
+        raise ValueError(no_numbers(name, f"lists of {dtype}"))
+    if width == 0 and not any(np.size(value) for value in values if value is not None):
+        raise ValueError(no_numbers(name, "empty lists"))
     rows = np.full((len(values), width), np.nan, np.result_type(dtype, np.float32))
     for number, value in enumerate(values):
         if value is not None:
@@ -216,6 +216,11 @@ def stacked(name: str, values: NDArray[Any]) -> NDArray[Any]:
                 raise ValueError(uneven(name, number, np.size(value), width))
             rows[number] = value
     return rows
+
+
+def no_numbers(name: str, what: str) -> str:
+    """Make the error message for a column of lists that are no embedding."""
+    return f"column {name!r} holds {what}; an embedding is a list of numbers in each row"
 
 
 def uneven(name: str, row: int, found: int, width: int) -> str:
