@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal, InvalidOperation
 from difflib import get_close_matches
 from itertools import pairwise
 from math import isfinite
@@ -262,10 +263,10 @@ def labels(table: Table, name: str, option: str = "--label") -> NDArray[np.str_]
 
 def _warn_of_equal(values: Sequence[Any], where: str) -> None:
     """Warn if two values are one number written in two ways."""
-    seen: dict[float, Any] = {}
+    seen: dict[Decimal | float, Any] = {}
     for value in values:
         if isinstance(value, str) and is_number(value):
-            other = seen.setdefault(float(value), value)
+            other = seen.setdefault(_exactly(value), value)
             if other != value:
                 warn(
                     f"{where} has {other!r} and {value!r}, the same number written in two ways; "
@@ -355,7 +356,15 @@ def no_column(source: str, name: str, known: Sequence[str], option: str = "") ->
 
 
 def _is_same_number(one: str, other: str) -> bool:
-    return is_number(one) and is_number(other) and float(one) == float(other)
+    return is_number(one) and is_number(other) and _exactly(one) == _exactly(other)
+
+
+def _exactly(number: str) -> Decimal | float:
+    """Return the value of a number, of which a float keeps only 16 digits."""
+    try:
+        return Decimal(number)
+    except InvalidOperation:
+        return float(number)
 
 
 def did_you_mean(name: str, known: Sequence[str], they: str) -> str:
