@@ -920,6 +920,26 @@ def test_negative_weights_are_refused(estimator, way):
 
 @BOTH
 @WAYS_IN
+@pytest.mark.parametrize(
+    ("weights", "kind"),
+    [
+        (["one"] * 60, "<U3"),
+        (np.ones(60) + 1j, "complex128"),
+        (np.full(60, "2020-01-01", "M8[D]"), "datetime64[D]"),
+        ([object()] * 60, "object"),
+    ],
+)
+def test_weights_that_are_not_numbers_are_refused(estimator, way, weights, kind):
+    X, y, _ = problem()
+    with refused(
+        f"sample_weight has entries of type {kind} that are not numbers; give one number for each "
+        "row"
+    ):
+        enter(estimator, way, X, y, sample_weight=weights)
+
+
+@BOTH
+@WAYS_IN
 @pytest.mark.parametrize("weights", [np.ones(59), np.ones((60, 1)), np.ones((60, 2))])
 def test_each_row_needs_a_weight(estimator, way, weights):
     X, y, _ = problem()
