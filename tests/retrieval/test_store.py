@@ -139,6 +139,23 @@ def test_a_store_with_altered_text_is_refused(tmp_path, read, old, new):
         read(Store(path))
 
 
+@pytest.mark.parametrize("how", ["removed", "renamed", "replaced"])
+def test_a_store_that_has_gone_is_named_and_can_still_be_saved(tmp_path, how):
+    path = tmp_path / "s.db"
+    store = Store(path)
+    store.add([1, 2], [True, False], "ann", 0)
+    if how == "removed":
+        path.unlink()
+    else:
+        path.rename(tmp_path / "old.db")
+    if how == "replaced":
+        Store(path).close()
+    with pytest.raises(StoreError, match=r"s.db was removed, renamed or replaced .* save the"):
+        store.add([3], [True], "ann", 0)
+    store.copy_to(tmp_path / "saved.db")
+    assert [entry.id for entry in Store(tmp_path / "saved.db").entries()] == [1, 2]
+
+
 def test_a_missing_folder_and_a_folder_as_store_are_refused(tmp_path):
     with pytest.raises(StoreError, match=r"there is no folder .*none; create it first"):
         Store(tmp_path / "none" / "s.db")

@@ -172,6 +172,11 @@ class Store:
     def _explanation(self, error: Exception) -> str:
         # Python reports text that is not UTF-8 as an operational error; SQLite has no such error.
         damaged = "decode to UTF-8" in str(error)
+        if getattr(error, "sqlite_errorname", "") == "SQLITE_READONLY_DBMOVED":
+            return (
+                f"{self.path} was removed, renamed or replaced while the session was open; save "
+                "the session under another name before you close it, or its labels may be lost"
+            )
         if isinstance(error, sqlite3.OperationalError) and not damaged:
             return (
                 f"{self.path} cannot be read or written ({error}); check that the disk has room, "
