@@ -210,13 +210,14 @@ def log_ratio_by_scipy(density, z, sets=None, calibration=None):
 
 
 def bent(calibration, ratios):
-    """Bend log-likelihood ratios: far below the top they grow logarithmically."""
+    """Bend log-likelihood ratios: beyond either end they grow logarithmically."""
     if np.isinf(calibration.bend):
         return ratios
-    below = calibration.top - ratios
+    below, above = calibration.top - ratios, ratios - calibration.highest
     with np.errstate(invalid="ignore"):
-        logarithm = calibration.bend * np.log(1 + below / calibration.bend)
-    return np.where(below > 0, calibration.top - logarithm, ratios)
+        down, up = (calibration.bend * np.log(1 + t / calibration.bend) for t in (below, above))
+    ratios = np.where(below > 0, calibration.top - down, ratios)
+    return np.where(above > 0, calibration.highest + up, ratios)
 
 
 def positives_without(base, left, members):

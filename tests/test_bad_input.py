@@ -387,6 +387,18 @@ def test_huge_rows_have_finite_scores_of_the_right_sign(estimator, way, value):
         assert_array_equal(found[1:], getattr(model, way)(X[:2]))
 
 
+@pytest.mark.parametrize("contamination", [0.0, 0.1])
+def test_a_row_far_from_all_others_is_no_strong_evidence_for_a_wider_class(contamination):
+    """Its ratio grew with the square of the distance, to 490,000; n negatives show odds of 2n."""
+    rng = np.random.default_rng(0)
+    positive = np.arange(40) < 20
+    X = np.where(positive[:, None], 3.0, 1.0) * rng.standard_normal((40, 4))
+    model = PCSDA(contamination=contamination, random_state=0).fit(X, positive)
+    far = np.outer([100.0, 1000.0], X[0] / np.linalg.norm(X[0]))
+    near, farther = model.log_likelihood_ratio(far)
+    assert np.log(2 * 20) < near < farther < 20
+
+
 @pytest.mark.each_value
 @BOTH
 @WAYS_OUT
@@ -933,6 +945,26 @@ def test_negative_weights_are_refused(estimator, way):
         enter(estimator, way, X, y, sample_weight=weights)
     with refused("sample_weight has 60 negative entries (smallest -1); weights must be at least 0"):
         enter(estimator, way, X, y, sample_weight=-1)
+
+
+@BOTH
+@WAYS_IN
+@pytest.mark.parametrize(
+    ("weights", "kind"),
+    [
+        (["one"] * 60, "<U3"),
+        (np.ones(60) + 1j, "complex128"),
+        (np.full(60, "2020-01-01", "M8[D]"), "datetime64[D]"),
+        ([object()] * 60, "object"),
+    ],
+)
+def test_weights_that_are_not_numbers_are_refused(estimator, way, weights, kind):
+    X, y, _ = problem()
+    with refused(
+        f"sample_weight has entries of type {kind} that are not numbers; give one number for each "
+        "row"
+    ):
+        enter(estimator, way, X, y, sample_weight=weights)
 
 
 @BOTH

@@ -242,7 +242,8 @@ def test_estimators_that_cannot_share_are_fitted_separately(template):
     assert bank._labels_.sharing is None
     scores = bank.log_likelihood_ratio(X)
     for column, label in enumerate(bank.classes_):
-        known = {} if isinstance(template, CSDA) else {"subclass_labels": bank.clusters_}
+        own = isinstance(template, CSDA) or template.subclasses == "samples"
+        known = {} if own else {"subclass_labels": bank.clusters_}
         alone = clone(template).fit(X, y == label, **known)
         assert_array_equal(scores[:, column], alone.log_likelihood_ratio(X))
     assert bank.score(X, y) > 0.5
@@ -769,6 +770,16 @@ def test_a_string_among_numeric_labels_is_refused(label):
     message = f"label {label!r} has a different type from the bank's labels, [0, 1, 2, 3]; use"
     with pytest.raises(ValueError, match=re.escape(message)):
         bank.enroll(X[:5], label)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "u8", "i2"])
+@pytest.mark.parametrize("label", [100, np.int64(101), 70000])
+def test_integer_labels_are_of_one_type(dtype, label):
+    X, y = problem()
+    bank = per_label(LINEAR).fit(X, np.unique(y, return_inverse=True)[1].astype(dtype))
+    assert label in bank.enroll(X[:5] + 9, label).classes_
+    assert_array_equal(bank.classes_, [0, 1, 2, 3, label])
+    assert bank.classes_.dtype.kind in "iu"
 
 
 def test_a_bank_does_not_shrink_below_two_labels():

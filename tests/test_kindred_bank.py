@@ -167,6 +167,15 @@ def test_the_bank_agrees_with_its_models(template, width):
     close(bank.explain(new, 5).score, ratios[:, 5])
 
 
+@pytest.mark.parametrize("kind", [PCSDA, KernelPCSDA])
+def test_labels_of_one_row_each_are_explained(kind):
+    X, y = people(12, 1)
+    bank = VerifierBank(kind(random_state=0)).fit(X, y)
+    found = bank.explain(X + 0.1, 3)
+    close(found.score, bank.log_likelihood_ratio(X + 0.1)[:, 3])
+    assert np.all((found.typicality > 0) & (found.typicality <= 1))
+
+
 def test_rows_of_a_trial_share_one_unknown_mean():
     """For two rows of a trial, compare with the joint Gaussian of these and the label's rows."""
     X, y = people(12, 4)

@@ -853,6 +853,17 @@ BAD = [
     (PCSDACV(slack=-0.5), {}, "slack=-0.5 must be a number of at least 0"),
     (PCSDACV(stay=-1), {}, "stay=-1 must be a number of at least 0"),
     (PCSDACV(n_subclasses=121), {}, r"n_subclasses=\[121\] must have a value of at most 90 "),
+    (
+        PCSDACV(n_subclasses=["auto", 2]),
+        {},
+        "n_subclasses='auto' is no value to try; give numbers, or n_subclasses=None, which also "
+        "tries the estimator's own value",
+    ),
+    (
+        PCSDACV(regularization=["auto"]),
+        {},
+        "regularization='auto' is no value to try; give numbers, or regularization=None, which",
+    ),
     (PCSDACV(n_subclasses=[]), {}, r"n_subclasses=\[\] must be a list of values to try"),
     (PCSDACV(n_subclasses=[2, 0]), {}, "n_subclasses=0 must be a whole number of at least 1"),
     (PCSDACV(n_components=[1.5]), {}, "n_components=1.5 must be a whole number of at least 1"),

@@ -399,6 +399,16 @@ def test_enrolling_one_row_warns_what_to_expect():
     assert bank.predict(people(1, 1, seed=9)[0]) == 99
 
 
+def test_a_label_of_one_row_may_have_fewer_views_than_the_bank():
+    """Its negatives form a single cluster, so there is no blend, whose weights the bank has."""
+    rng = np.random.default_rng(0)
+    X = 3 * rng.normal(size=(5, 3))
+    bank = VerifierBank(PCSDA(random_state=0)).fit(X, list("abcde"), background=X[:1] + 1)
+    with pytest.warns(UserWarning, match="label 'f' has one row"):
+        bank.enroll(X[:1] - 1, "f")
+    assert np.isfinite(bank.log_likelihood_ratio(X)).all()
+
+
 @pytest.mark.parametrize("n_rows", [1, 2])
 def test_labels_of_few_or_equal_rows_have_models(n_rows):
     X, y = people(12, n_rows)

@@ -110,7 +110,8 @@ def request_job(
 def bare_expression(model: Any, gamma: float | None = None) -> Callable[..., np.ndarray]:
     """Write out the log-likelihood ratio, with all constants computed beforehand."""
     density, calibration = model.density_, model.calibration_
-    weights, bend, top = calibration.weights, calibration.bend, calibration.top
+    weights, bend = calibration.weights, calibration.bend
+    top, highest = calibration.top, calibration.highest
     of_mixture, of_cloud = bare_ratio(density.base), None
     if density.n_views == 2:
         of_cloud, axis = bare_ratio(density.cloud), density.axis[:, None]
@@ -128,7 +129,9 @@ def bare_expression(model: Any, gamma: float | None = None) -> Callable[..., np.
         score = weights[0] * of_mixture(z) + calibration.offset
         if of_cloud is not None:
             score += weights[1] * of_cloud(z @ axis)
-        return np.maximum(score, top) - bend * np.log1p(np.maximum(top - score, 0) / bend)
+        inner = np.minimum(np.maximum(score, top), highest)
+        apart = score - inner
+        return inner + bend * np.copysign(np.log1p(np.abs(apart) / bend), apart)
 
     return expression
 

@@ -222,7 +222,7 @@ def weight_values(sample_weight: ArrayLike, n_rows: int) -> Array:
         weights = np.full(n_rows, float(sample_weight))
     else:
         weights = check_array(
-            sample_weight, dtype=np.float64, ensure_2d=False, input_name="sample_weight"
+            _numbers(sample_weight), dtype=np.float64, ensure_2d=False, input_name="sample_weight"
         )
     check_length("sample_weight", weights, n_rows, "weight")
     if np.any(weights < 0):
@@ -231,6 +231,21 @@ def weight_values(sample_weight: ArrayLike, n_rows: int) -> Array:
             f"{weights.min():g}); weights must be at least 0"
         )
     return weights
+
+
+def _numbers(sample_weight: ArrayLike) -> ArrayLike:
+    """Return the weights; refuse text, complex numbers and dates, which have no numeric value."""
+    kind = np.asarray(sample_weight).dtype
+    try:
+        if kind.kind not in "cMm":
+            np.asarray(sample_weight, dtype=np.float64)
+            return sample_weight
+    except (TypeError, ValueError):
+        pass
+    raise ValueError(
+        f"sample_weight has entries of type {kind} that are not numbers; give one number for each "
+        "row"
+    )
 
 
 def check_weights(sample_weight: ArrayLike | None, positive: Mask) -> Array | None:

@@ -320,6 +320,13 @@ def test_labels_that_are_one_number_written_in_two_ways_are_pointed_out(shop, co
     assert "the same number written in two ways" in said
 
 
+def test_long_ids_that_differ_in_their_last_digit_are_different_numbers(shop, command):
+    kinds = np.where(shop.train.kind == "weld", "12345678901234567891", "12345678901234567890")
+    shop.train.assign(kind=kinds).to_csv("t.csv", index=False)
+    said = command("fit", "t.csv", "--label", "kind", "--positive", kinds[0], "-o", "m").err
+    assert "two ways" not in said
+
+
 @pytest.mark.parametrize("label", ["WELD", "weld "])
 def test_labels_that_differ_only_in_spelling_are_pointed_out(shop, command, label):
     kinds = shop.train.kind.to_numpy(object, copy=True)

@@ -42,18 +42,40 @@ def test_a_bent_ratio_grows_logarithmically_far_below_the_top():
     assert_array_equal(plain.straightened(line), line)
 
 
+def test_a_calibration_is_bent_at_both_ends():
+    found = Calibration((2.0,), -1.0, bend=3.0, top=-5.0, highest=4.0)
+    views = np.array([[1e6, 2.5 + 1e-6, 2.5, 0.0, -2.0, -1e6]])
+    ratio = 2 * views[0] - 1
+    assert_allclose(found(views)[1:5], ratio[1:5], atol=1e-9)
+    assert_allclose(found(views)[0], 4 + 3 * np.log1p((ratio[0] - 4) / 3))
+    assert_allclose(found(views)[5], -5 - 3 * np.log1p((-5 - ratio[5]) / 3))
+    line = np.linspace(-50, 50, 100)[None]
+    assert np.all(np.diff(found(line)) > 0)
+    assert_allclose(found.then(3.0, 0.25)(line), 3 * found(line) + 0.25)
+    assert_allclose(found.of_unit_slope()(line), (found(line) + 1) / 2)
+    plain = Calibration((2.0,), -1.0)
+    assert found.straight() == plain
+    assert_allclose(found.straightened(found(line)), plain(line))
+    assert_allclose(found.since(plain)(plain(line)[None]), found(line))
+    assert found(line.astype(np.float32)).dtype == np.float32
+
+
 @pytest.mark.parametrize("n_positive", [1, 3, 700])
-def test_n_positives_support_odds_of_about_n_to_one_against_the_class(n_positive):
+@pytest.mark.parametrize("n_negative", [1, 9, 3000])
+def test_n_rows_of_a_class_support_odds_of_about_n_to_one(n_positive, n_negative):
     plain = Calibration((0.5, 0.25), 0.5)
-    limited = plain.limited(n_positive)
-    lowest = -np.log(2 * (n_positive + 1))
-    views = np.stack([np.linspace(-100, 20, 999)] * 2)
-    above = plain(views) >= lowest
-    assert_allclose(limited(views)[above], plain(views)[above])
-    assert np.all(limited(views)[~above] > plain(views)[~above])
+    limited = plain.limited(n_positive, n_negative)
+    lowest, highest = -np.log(2 * (n_positive + 1)), np.log(2 * (n_negative + 1))
+    views = np.stack([np.linspace(-100, 100, 999)] * 2)
+    below, above = plain(views) < lowest, plain(views) > highest
+    between = ~(below | above)
+    assert_allclose(limited(views)[between], plain(views)[between])
+    assert np.all(limited(views)[below] > plain(views)[below])
+    assert np.all(limited(views)[above] < plain(views)[above])
     assert np.all(np.diff(limited(views)) > 0), "the order changes"
     assert np.all(limited(views) > lowest - np.log(200))
-    assert limited.limited(5) == limited, "a limit must not be replaced"
+    assert np.all(limited(views) < highest + np.log(200))
+    assert limited.limited(5, 5) == limited, "a limit must not be replaced"
 
 
 @pytest.mark.parametrize("n_views", [1, 2, 3])

@@ -119,6 +119,13 @@ def test_the_published_rule_equals_the_papers_formulas(seed, priors, width, d, r
 # --- whatever the factor -------------------------------------------------------------------------
 
 
+def limited(fitted):
+    """Return an uncalibrated model whose ratios are limited by the numbers of its rows."""
+    counts = fitted.subspace.projected.counts
+    none = Calibration.none(fitted.density.n_views)
+    return replace(fitted, calibration=none.limited(counts[0], counts[1:].sum()))
+
+
 def assert_same_model(found, expected, X, name="direct", rtol=1e-7):
     """Check that eigenvalues, densities, calibration and scores agree; axes may differ in sign."""
     z, other = (
@@ -158,8 +165,9 @@ def test_products_alone_give_the_resubstituted_model(width, weighted):
     expected = fit_rows(X, groups, weights, RESUBSTITUTED)
     found = fit_rows(X, groups, weights, RESUBSTITUTED, name="lsqr")
     assert_same_model(found, expected, X, rtol=1e-6)
-    # No row can be left out here, so the rule may as well ask for it.
-    assert_same_model(fit_rows(X, groups, weights, name="lsqr"), expected, X, rtol=1e-6)
+    # No row can be left out here, so the rule may as well ask for it; but then ratios are limited.
+    found = fit_rows(X, groups, weights, name="lsqr")
+    assert_same_model(found, limited(expected), X, rtol=1e-6)
 
 
 @RULES
@@ -389,7 +397,8 @@ def test_held_out_scores_calibrate_where_no_row_can_be_left_out():
     assert isinstance(fitted.density, Mixture)  # nothing determines the weights of a blend
     assert fitted.left_out is None
     ratios = expected.slope * plain.score(X) + expected.offset
-    assert_allclose(fitted.score(X), bent(Calibration().limited(positive[seen].sum()), ratios))
+    counts = positive[seen].sum(), (~positive[seen]).sum()
+    assert_allclose(fitted.score(X), bent(Calibration().limited(*counts), ratios))
 
 
 def test_held_out_scores_are_computed_only_when_needed():
@@ -416,8 +425,9 @@ def test_scores_of_both_classes_are_needed(weighted):
     seen = np.isfinite(scores)
     weight = np.ones(3) if weights is None else weights[seen]
     fresh = fit_calibration(*with_strays(scores[None, seen], both[seen], weight))
-    assert found == start.then(fresh.slope, fresh.offset).limited(1)
-    limited = Calibration((fresh.slope,), fresh.offset).limited(1)
+    counts = weight[both[seen]].sum(), weight[~both[seen]].sum()
+    assert found == start.then(fresh.slope, fresh.offset).limited(*counts)
+    limited = Calibration((fresh.slope,), fresh.offset).limited(*counts)
     assert_allclose(known.scores, limited(scores[None, seen]), rtol=1e-12)
     assert_array_equal(known.positive, both[seen])
 
@@ -450,11 +460,11 @@ def test_calibrated_csda_ratios_are_bent():
     assert_allclose(bent.score(X), top - 1.5 * np.log1p((top - gaussian) / 1.5))
     np.testing.assert_array_equal(np.argsort(bent.score(X)), np.argsort(gaussian))
     assert_allclose(bent.subspace.project(X), z)
-    # Without scores to calibrate on, the ratio is that of the densities.
+    # Without scores to calibrate on, the ratio is that of the densities, up to its limits.
     nothing = held_out(np.full(len(X), np.nan), groups == 0)
     told = replace(rule, calibrate=True, bent=True)
     found = fit(CSDAFactor(X, criterion), groups, told, 3, held_out=nothing)
-    assert found.calibration == Calibration()
+    assert found.calibration == limited(plain).calibration
 
 
 # --- few rows ------------------------------------------------------------------------------------
@@ -467,7 +477,9 @@ def test_one_negative_gives_a_model_but_no_left_out_scores(width):
     assert fitted.left_out is None
     assert np.all(np.isfinite(fitted.score(X)))
     assert np.all(np.isinf(tails_of(fitted.density)))
-    assert fitted.calibration == Calibration.none(fitted.density.n_views)
+    assert fitted.calibration == limited(fitted).calibration
+    far = fitted.score(X + 1e6 * (X[:1] - X[-1:]))
+    assert np.abs(far).max() < 50, "nine rows are no evidence of a million to one"
 
 
 @TALL_AND_WIDE
@@ -482,7 +494,7 @@ def test_singleton_negatives_give_finite_scores_and_equal_view_weights():
     X, groups, _ = make_rows([12, *[1] * 9], 5)
     fitted = fit_rows(X, groups, d=3)
     assert np.all(np.isinf(tails_of(fitted.density)))
-    assert fitted.calibration == Calibration.none(2)
+    assert fitted.calibration == limited(fitted).calibration
     assert np.all(np.isfinite(fitted.left_out))
 
 
@@ -497,8 +509,9 @@ def test_one_positive_and_singleton_negatives_give_a_model(width):
 def test_with_one_row_per_class_the_ridge_sets_the_spread(width, scale):
     """Both variances are eps = r d^2 / 4 for rows d apart, so the log ratio is d^2 / (2 eps)."""
     X, groups, _ = make_rows([1, 1], width)
-    fitted = fit_rows(scale * X, groups, regularization=0.25)
-    assert_allclose(fitted.score(scale * X), [8.0, -8.0])
+    for calibrate, ratio in ((False, 8.0), (True, np.log(4) + np.log1p(8 - np.log(4)))):
+        fitted = fit_rows(scale * X, groups, rule=Rule(calibrate=calibrate), regularization=0.25)
+        assert_allclose(fitted.score(scale * X), [ratio, -ratio])
 
 
 def test_with_duplicates_only_the_ridge_sets_the_spread():

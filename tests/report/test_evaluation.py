@@ -529,3 +529,20 @@ def test_an_error_free_test_of_few_rows_gets_an_exact_interval():
     )
     alarms = next(figure for figure in found.figures if figure.key == "false_alarms")
     assert alarms.low < alarms.value < alarms.high
+
+
+@pytest.mark.parametrize("missed", [1, 3])
+def test_a_rate_of_one_identity_gets_the_interval_of_one_row(missed):
+    """Its only identity is in every resample, so a bootstrap interval has no width."""
+    y = np.repeat([True, False], [20, 60])
+    model = PCSDA(n_subclasses=2, random_state=0).fit(np.c_[y + np.arange(80) / 80, y], y)
+    ratios, rows = np.where(y, 5.0, -5.0)[:, None], np.c_[y, y].astype(float)
+    ratios[:missed] = -5.0
+    groups = np.where(y, "ann", np.arange(80).astype(str))
+    found = evaluate_scores(
+        model, ratios, y, lambda chosen: rows[chosen], groups=groups, threshold=0, n_resamples=5
+    )
+    misses = next(figure for figure in found.figures if figure.key == "misses")
+    assert misses.value == missed / 20
+    assert misses.low < 0.001
+    assert misses.high > 0.97

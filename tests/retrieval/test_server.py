@@ -213,7 +213,9 @@ def test_an_undo_tells_which_earlier_answers_count_again(served):
         assert found == expected
 
 
-@pytest.mark.parametrize("query", ["n=0", "n=201", "n=x", "n=-5", "how=best", "n=1e3"])
+@pytest.mark.parametrize(
+    "query", ["n=0", "n=201", "n=x", "n=-5", "how=best", "n=1e3", "n=%C2%B2", "n=" + 5000 * "9"]
+)
 def test_bad_queries_are_refused(served, query):
     assert served.ask(f"next?{query}")[0] == 400
 
@@ -254,7 +256,16 @@ def test_only_pictures_under_the_folder_are_served(served, place, status, words)
 
 @pytest.mark.parametrize(
     "path",
-    ["media/-1", "media/9999", "media/../../secret", "page.html", "../page.js", "server.py"],
+    [
+        "media/-1",
+        "media/9999",
+        "media/" + 5000 * "9",
+        "media/%C2%B2",
+        "media/../../secret",
+        "page.html",
+        "../page.js",
+        "server.py",
+    ],
 )
 def test_unknown_paths_are_not_found(served, path):
     assert served.ask(path)[0] in (400, 403, 404)

@@ -117,6 +117,45 @@ def test_a_damaged_store_is_refused_and_unchanged(tmp_path, part):
     assert path.read_bytes() == before
 
 
+ALTERED = {
+    "id": (Store.entries, b'"anton"', b'"anton '),
+    "id in an audit": (Store.audits, b'"anton"', b'"anton '),
+    "name": (Store.entries, b"no2026", b"n\xd02026"),
+    "schema": (Store.entries, b"CREATE TABLE labels", b"CREATE TABL\xd0 labels"),
+}
+
+
+@pytest.mark.parametrize(("read", "old", "new"), ALTERED.values(), ids=ALTERED)
+def test_a_store_with_altered_text_is_refused(tmp_path, read, old, new):
+    path = tmp_path / "s.db"
+    store = Store(path)
+    store.add(["anton"], [True], "nono", 0)
+    store.draw(["anton"], 5, 1, extend=False)
+    store.close()
+    whole = path.read_bytes()
+    assert old in whole
+    path.write_bytes(whole.replace(old, new))
+    with pytest.raises(StoreError, match=r"is damaged or not a store of labels .*\.recover"):
+        read(Store(path))
+
+
+@pytest.mark.parametrize("how", ["removed", "renamed", "replaced"])
+def test_a_store_that_has_gone_is_named_and_can_still_be_saved(tmp_path, how):
+    path = tmp_path / "s.db"
+    store = Store(path)
+    store.add([1, 2], [True, False], "ann", 0)
+    if how == "removed":
+        path.unlink()
+    else:
+        path.rename(tmp_path / "old.db")
+    if how == "replaced":
+        Store(path).close()
+    with pytest.raises(StoreError, match=r"s.db was removed, renamed or replaced .* save the"):
+        store.add([3], [True], "ann", 0)
+    store.copy_to(tmp_path / "saved.db")
+    assert [entry.id for entry in Store(tmp_path / "saved.db").entries()] == [1, 2]
+
+
 def test_a_missing_folder_and_a_folder_as_store_are_refused(tmp_path):
     with pytest.raises(StoreError, match=r"there is no folder .*none; create it first"):
         Store(tmp_path / "none" / "s.db")

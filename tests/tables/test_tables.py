@@ -485,6 +485,11 @@ def test_missing_files_and_empty_folders_are_reported(tmp_path):
             [[1.0, 2.0], [3.0]],
             r"'face' has a list of 1 numbers in row 1, but lists of 2 before it; all lists",
         ),
+        (
+            [None, [1.0, 2.0], [3.0, 4.0, 5.0]],
+            r"'face' has a list of 3 numbers in row 2, but lists of 2 before it; all lists",
+        ),
+        ([[], None, []], r"'face' holds .*lists.*; an embedding is a list of numbers in each row"),
         ([["a"], ["b"]], r"'face' holds lists .*an embedding is a list of numbers in each row"),
         ([[[1.0]], [[2.0]]], r"'face' holds lists .*an embedding is a list of numbers in each row"),
     ],
@@ -494,6 +499,13 @@ def test_lists_that_are_not_embeddings_are_refused(values, message, kind):
     make = pd.DataFrame if kind == "pandas" else pa.table
     with pytest.raises(ValueError, match=message):
         tables.of_frame(make({"face": values}))
+
+
+def test_empty_lists_of_numbers_are_no_embedding():
+    lists = pa.array([[], []], pa.list_(pa.float64()))
+    message = r"'face' holds empty lists; an embedding is a list of numbers in each row"
+    with pytest.raises(ValueError, match=message):
+        tables.of_frame(pa.table({"face": lists}))
 
 
 def test_embeddings_cannot_be_labels():
@@ -561,6 +573,14 @@ def test_a_table_is_large_relative_to_memory(folder, monkeypatch, name):
     monkeypatch.setattr(tables, "available_memory", lambda: 1000)
     assert tables.is_large(path)
     assert not tables.is_large("-")
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1 cut"])
+def test_a_damaged_file_is_named_when_its_size_is_estimated(tmp_path, content):
+    path = tmp_path / "a.parquet"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"a.parquet could not be read as Parquet: "):
+        tables.is_large(str(path))
 
 
 def test_long_lists_are_shortened():

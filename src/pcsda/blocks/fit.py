@@ -21,7 +21,7 @@ from ..core.calibration import Scored
 from ..core.copies import warn_of_copies
 from ..core.csda_solvers import TARGETS
 from ..core.density import NoDensity
-from ..core.fit import Fitted, calibrated_on
+from ..core.fit import Fitted, calibrated_on, within_limits
 from ..core.linalg import Array, Mask, Result, narrow_fit
 from ..core.scatter import GroupScatter
 from ..core.spread import OverflowingSquares
@@ -223,7 +223,7 @@ class _Fit:
         else:
             fitted = fit_scatter(model, scatter, for_folds=folds is not None)
             check_rank(model, fitted.subspace.rank)
-            if folds is not None and not isinstance(fitted.density, NoDensity):
+            if self.takes_folds and not isinstance(fitted.density, NoDensity):
                 fitted = self._calibrate_folds(fitted, found, folds)
         self._keep(found, fitted)
         if division.given:
@@ -377,8 +377,14 @@ class _Fit:
         scored = held_out_scores(model, pcsda_factory(model, self.seed), data.take(order))()
         return scored._replace(rows=order)
 
-    def _calibrate_folds(self, fitted: Fitted, found: Statistics, folds: Folds) -> Fitted:
-        """Calibrate on sampled rows, each scored by a model fitted without the row's fold."""
+    def _calibrate_folds(self, fitted: Fitted, found: Statistics, folds: Folds | None) -> Fitted:
+        """Calibrate on sampled rows, each scored by a model fitted without the row's fold.
+
+        Without folds, as with a single positive, ratios are only limited.
+        """
+        if folds is None:
+            limited = within_limits(fitted.calibration, fitted.subspace)
+            return replace(fitted, calibration=limited)
         models: list[Fitted | None] = [None] * folds.count
         for fold in range(folds.count):
             _, scatter = found.whole(without=fold)
@@ -394,6 +400,7 @@ class _Fit:
         (scores, weights), positive, stands_for = _joined(samples)
         unseen = Scored(scores, positive, weights * stands_for)
         calibration, known = calibrated_on(fitted.calibration, unseen)
+        calibration = within_limits(calibration, fitted.subspace)
         return replace(fitted, calibration=calibration, held_out=known)
 
     def _keep(self, found: Statistics, fitted: Fitted) -> None:

@@ -10,11 +10,11 @@ import numpy as np
 from .linalg import Array, Ints, Mask
 from .logistic import fit_logistic
 
-# The chance that the next positive differs from all n known ones is UNSEEN / (n + 1), the estimate
-# of Krichevsky and Trofimov for an event that has never occurred.
+# The chance that the next row of a class differs from all n known ones is UNSEEN / (n + 1), the
+# estimate of Krichevsky and Trofimov for an event that has never occurred.
 UNSEEN = 0.5
-# Below the logarithm of that chance, the log-likelihood ratio is bent: each time its distance below
-# that point grows e-fold, the bent ratio falls by only this much.
+# Beyond the odds of that chance, the log-likelihood ratio is bent: each time its distance from that
+# point grows e-fold, the bent ratio moves by only this much.
 FALL = 1.0
 
 
@@ -84,15 +84,17 @@ class Calibration:
     offset : float
     bend : float
         A ratio that is t below `top` becomes ``top - bend ln(1 + t/bend)``: almost unchanged near
-        the top, and logarithmic far below it. With an infinite bend, no ratio changes.
-    top : float
-        Ratios above this are never bent.
+        the top, and logarithmic far below it. In the same way, a ratio that is t above `highest`
+        becomes ``highest + bend ln(1 + t/bend)``. With an infinite bend, no ratio changes.
+    top, highest : float
+        Ratios between these two are never bent.
     """
 
     weights: tuple[float, ...] = (1.0,)
     offset: float = 0.0
     bend: float = np.inf
     top: float = 0.0
+    highest: float = np.inf
 
     @classmethod
     def none(cls, n_views: int) -> Calibration:
@@ -106,7 +108,7 @@ class Calibration:
 
     @property
     def is_bent(self) -> bool:
-        """Whether ratios below `top` are bent."""
+        """Whether ratios below `top`, or above `highest`, are bent."""
         return 0 < self.bend < np.inf
 
     def __call__(self, views: Array) -> Array:
@@ -117,53 +119,63 @@ class Calibration:
             ratio = ratio + weight * view
         total: Array = ratio + self.offset
         if self.is_bent:
-            below = np.maximum(self.top - total, 0.0)
-            total = np.maximum(total, self.top) - self.bend * np.log1p(below / self.bend)
+            inner = np.minimum(np.maximum(total, self.top), self.highest)
+            apart = total - inner
+            total = inner + self.bend * np.copysign(np.log1p(np.abs(apart) / self.bend), apart)
         return total
 
     def of_unit_slope(self) -> Calibration:
         """Return a calibration without an offset, whose weights are scaled to sum to one."""
         weights = tuple(weight / self.slope for weight in self.weights)
-        bend = self.bend / self.slope if self.is_bent else np.inf
-        top = (self.top - self.offset) / self.slope
-        return Calibration(weights, 0.0, bend, top if self.is_bent else 0.0)
+        if not self.is_bent:
+            return Calibration(weights)
+        ends = ((end - self.offset) / self.slope for end in (self.top, self.highest))
+        return Calibration(weights, 0.0, self.bend / self.slope, *ends)
 
     def then(self, slope: float, offset: float) -> Calibration:
         """Return a calibration that multiplies this one's ratio by `slope` and adds `offset`."""
         weights = tuple(slope * weight for weight in self.weights)
-        bend = slope * self.bend if self.is_bent else np.inf
-        top = slope * self.top + offset
         moved = slope * self.offset + offset
-        return Calibration(weights, moved, bend, top if self.is_bent else 0.0)
+        if not self.is_bent:
+            return Calibration(weights, moved)
+        ends = (slope * end + offset for end in (self.top, self.highest))
+        return Calibration(weights, moved, slope * self.bend, *ends)
 
     def since(self, before: Calibration) -> Calibration:
         """Return the calibration that turns the ratios from `before` into those from this one."""
         slope = self.slope / before.slope
         moved = Calibration((slope,), self.offset - slope * before.offset)
-        return moved if before.is_bent else replace(moved, bend=self.bend, top=self.top)
+        if before.is_bent:
+            return moved
+        return replace(moved, bend=self.bend, top=self.top, highest=self.highest)
 
     def straight(self) -> Calibration:
         """Return the same calibration without the bend."""
-        return replace(self, bend=np.inf, top=0.0)
+        return replace(self, bend=np.inf, top=0.0, highest=np.inf)
 
     def straightened(self, ratios: Array) -> Array:
         """Undo the bend: return the ratios that :meth:`straight` would give for the same rows."""
         if not self.is_bent:
             return ratios
-        below = np.maximum(self.top - ratios, 0.0)
-        return np.maximum(ratios, self.top) - self.bend * np.expm1(below / self.bend)
+        inner = np.minimum(np.maximum(ratios, self.top), self.highest)
+        apart = ratios - inner
+        straight: Array = inner + self.bend * np.copysign(
+            np.expm1(np.abs(apart) / self.bend), apart
+        )
+        return straight
 
-    def limited(self, n_positive: float) -> Calibration:
-        """Limit how strong the evidence against the class can be, given `n_positive` samples.
+    def limited(self, n_positive: float, n_negative: float) -> Calibration:
+        """Limit how strong the evidence for and against the class can be, given numbers of rows.
 
-        A class may be wider than its samples show, so n samples cannot justify odds of much more
-        than n to one against a new row. Beyond these odds, the ratio falls only logarithmically,
-        so that the order of scores is preserved. A calibration that is already bent is returned
-        unchanged.
+        A class may be wider than its rows show, so n positives cannot justify odds of much more
+        than n to one against a new row, nor n negatives such odds for it. Beyond these odds, the
+        ratio grows only logarithmically, so that the order of scores is preserved. A calibration
+        that is already bent is returned unchanged.
         """
         if self.is_bent:
             return self
-        return replace(self, bend=FALL, top=float(np.log(UNSEEN / (n_positive + 1))))
+        lowest, highest = (np.log((n + 1) / UNSEEN) for n in (n_positive, n_negative))
+        return replace(self, bend=FALL, top=-float(lowest), highest=float(highest))
 
 
 def fit_calibration(

@@ -161,7 +161,8 @@ def _recalibrated(problem: Problem, fitted: Fitted, share: float) -> Fitted:
     """Fit slope and offset of a joined model to its left-out scores, with the share held fixed.
 
     The plain model takes hidden positives for negatives, so its ratios are too low. With few
-    positives, only the offset is fitted.
+    positives, only the offset is fitted. Only the evidence for the class is limited: a limit of the
+    evidence against it would raise the low ratios of many unchecked rows, which counts add up.
     """
     ratio, left = fitted.left_out, fitted.subspace.left_rows
     assert ratio is not None
@@ -179,7 +180,9 @@ def _recalibrated(problem: Problem, fitted: Fitted, share: float) -> Fitted:
     )
     found = fit_shares(scores, share).calibration
     calibration = fitted.calibration.then(found.slope, found.offset)
-    return replace(fitted, calibration=calibration, left_out=found(ratio[None]))
+    calibration = calibration.limited(np.inf, float(mass[seen][~kinds[0]].sum()))
+    left_out = calibration.since(fitted.calibration)(ratio[None])
+    return replace(fitted, calibration=calibration, left_out=left_out)
 
 
 def _offset_spread(subspace: Subspace) -> float:

@@ -156,11 +156,21 @@ def complete(
             calibration, known = calibrated_on(calibration, held_out())
         else:
             calibration = Calibration.none(density.n_views)
+        calibration = within_limits(calibration, subspace)
     scores = None if views is None else calibration(views)
     if scores is not None and subspace.left is not None:
         # Without its only row, the positive class has no mean to score with.
         scores[(subspace.left.groups == 0) & subspace.left.alone] = np.nan
     return Fitted(subspace, density, calibration, scores, known)
+
+
+def within_limits(calibration: Calibration, subspace: Subspace) -> Calibration:
+    """Limit ratios by the numbers of rows, unless they are limited already.
+
+    Few rows are no strong evidence, also where there is nothing to calibrate on.
+    """
+    positives, *negatives = subspace.projected.counts
+    return calibration.limited(max(float(positives), 1.0), max(float(sum(negatives)), 1.0))
 
 
 def uncalibrated(subspace: Subspace, density: Density, rule: Rule) -> Calibration:
@@ -191,12 +201,12 @@ def _calibrate(
     used = np.flatnonzero(left.scored)
     positive, weight = left.groups[used] == 0, left.evidence[used]
     # A single positive cannot be left out, and has no score.
-    count = max(float(weight[positive].sum()), 1.0)
+    counts = [max(float(weight[own].sum()), 1.0) for own in (positive, ~positive)]
     scored = views[:, used], positive, weight
     views, positive, weight = with_pseudo_positives(subspace, density, *scored, rule.columns)
     if positive.all() or not positive.any():
         return None
-    return fit_calibration(views, positive, weight, start).limited(count)
+    return fit_calibration(views, positive, weight, start).limited(*counts)
 
 
 def calibrated_on(calibration: Calibration, unseen: Scored) -> tuple[Calibration, Scored | None]:
@@ -212,8 +222,8 @@ def calibrated_on(calibration: Calibration, unseen: Scored) -> tuple[Calibration
         return Calibration.none(len(calibration.weights)), None
     scores, positive, weight = unseen.scores, unseen.positive, unseen.evidence
     found = fit_calibration(*with_strays(scores[None], positive, weight))
-    count = float(weight[positive].sum())
-    then = calibration.then(found.slope, found.offset).limited(count)
+    counts = [float(weight[own].sum()) for own in (positive, ~positive)]
+    then = calibration.then(found.slope, found.offset).limited(*counts)
     return then, unseen.with_scores(then.since(calibration)(scores[None]))
 
 

@@ -58,7 +58,8 @@ class VerifierBank(CallbackSupportMixin, BankFit, BankScores, ClassifierMixin, B
         KernelPCSDA, then means "all". With ``calibration="per-label"``, each label has its own
         bandwidth.
     subclasses : {"shared", "per-class"}, default="shared"
-        "shared" clusters all rows once; each label removes its own rows from the clusters.
+        "shared" clusters all rows once; each label removes its own rows from the clusters. If the
+        estimator's `subclasses` is "samples", each negative is a subclass instead.
         "per-class" runs k-means for each label, starting from the shared clusters. With pooled
         calibration, ten or more labels with few rows each need no clusters, because they share two
         covariances (see the notes); to use k-means anyway, set the estimator's `n_subclasses` to a

@@ -181,6 +181,11 @@ def _values(name: str, given: object, default: object, whole: bool = False) -> A
     if isinstance(given, str) or not values:
         raise ValueError(f"{name}={given!r} must be a list of values to try")
     for value in values:
+        if isinstance(value, str):
+            raise ValueError(
+                f"{name}={value!r} is no value to try; give numbers, or {name}=None, which also "
+                "tries the estimator's own value"
+            )
         validation.check_number(name, value)
         if whole:
             validation.check_count(name, value, None)

@@ -13,11 +13,11 @@ from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import has_fit_parameter
 
+from ..core.calibration import Calibration
 from ..core.copies import Fingerprints
 from ..core.density import Blend, Mixture
 from ..core.linalg import Array, Floats, Ints, Mask, unit_rows
 from ..core.many import SolvedLabel
-from ..core.pooling import Pool
 from ..core.predictive import pseudo_positives
 from ..core.warning import warn
 from ..validation import MatrixLike
@@ -391,9 +391,12 @@ def warn_of_shared_rows(X: Floats, labels: Ints, classes: NDArray[Any]) -> None:
 
 def check_kind(classes: NDArray[Any], label: Any) -> NDArray[Any]:
     """Return the labels with a new label at the end; reject a label of a different type."""
+    if classes.dtype.kind in "iu" and isinstance(label, (int, np.integer)):
+        label = _integer(label, classes.dtype)
     order = np.append(classes, label)
     try:
-        same = np.ndim(label) == 0 and order.dtype.kind == classes.dtype.kind
+        kinds = {order.dtype.kind, classes.dtype.kind}
+        same = np.ndim(label) == 0 and (len(kinds) == 1 or kinds == {"i", "u"})
         same = same and len(np.unique(order)) > 0
         same = same and (order.dtype.kind != "U" or isinstance(label, str))
     except TypeError:  # objects of types that cannot be compared
@@ -406,8 +409,17 @@ def check_kind(classes: NDArray[Any], label: Any) -> NDArray[Any]:
     return order
 
 
+def _integer(label: int | np.integer[Any], dtype: np.dtype[Any]) -> Any:
+    """Return the label as an integer of the given type, or unchanged if it does not fit."""
+    limits = np.iinfo(dtype)
+    return dtype.type(label) if limits.min <= int(label) <= limits.max else label
+
+
 def missed_share(
-    solved: SolvedLabel, density: Mixture | Blend, pool: Pool, threshold: float | None
+    solved: SolvedLabel,
+    density: Mixture | Blend,
+    calibration: Calibration,
+    threshold: float | None,
 ) -> float | None:
     """Estimate the share of future rows that a threshold misses, for a label with one row.
 
@@ -416,7 +428,7 @@ def missed_share(
     few = pseudo_positives(solved.subspace)
     if few is None or threshold is None:
         return None
-    scores = pool.calibration(density.views(few[0]))
+    scores = calibration(density.views(few[0]))
     return float(np.average(scores < threshold, weights=few[1]))
 
 

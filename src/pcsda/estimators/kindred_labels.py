@@ -304,7 +304,8 @@ class KindredLabels:
             return shared.scale * ((turn.T * variances) @ turn)
 
         within = shared.scale * np.eye(len(turn))
-        strength = float(self.counts.sum()) - len(self.counts)
+        # With one row per label, no row shows the spread of a label, and the covariance is a guess.
+        strength = max(float(self.counts.sum()) - len(self.counts), 1.0)
         density = Posterior(
             turned(self.law.variances(count)[0]),
             turned(1 + shared.values),

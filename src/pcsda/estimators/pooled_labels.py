@@ -148,9 +148,11 @@ class PooledLabels:
             check_rank(self.settings.template, solved.subspace.rank)
             density, old = pool.density(solved), change.places[touched]
             moved = np.zeros(2) if old is None else self.side.models[old].moved
-            models[touched] = LabelModel.of(solved, density, moved, prepared.space, rows.dtype)
+            model = LabelModel.of(solved, density, moved, prepared.space, rows.dtype)
+            models[touched] = model
             if old is None and solved.n_own == 1:
-                change.warn_of_one_row(missed_share(solved, density, pool, change.threshold))
+                own = model.calibration(pool)  # without a blend, there are fewer views
+                change.warn_of_one_row(missed_share(solved, density, own, change.threshold))
         old_places = np.array([-1 if old is None else old for old in change.places])
         if touched is not None:
             old_places[touched] = -1

@@ -291,9 +291,12 @@ class SeparateLabels:
         model, rows = clone(self.settings.template), self.rows
         known: dict[str, Any] = {} if rows.together is None else {"groups": rows.together}
         searched = isinstance(model, PCSDACV) and not self.settings.given  # it chooses K itself
+        alone = getattr(model, "subclasses", "") == "samples" and not self.settings.given
         if is_contaminated(model):
             known["unchecked"] = rows.labels == BACKGROUND
-        elif not self.settings.own_clusters and hasattr(model, "n_subclasses") and not searched:
+        elif not (self.settings.own_clusters or searched or alone) and hasattr(
+            model, "n_subclasses"
+        ):
             known["subclass_labels"] = rows.clusters
         return fit_last(model, rows.X, rows.labels == label, known)
 

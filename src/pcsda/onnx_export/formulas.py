@@ -226,10 +226,13 @@ def _bent(graph: Graph, ratios: str, models: Sequence[Verifier]) -> str:
     if not bent.any():
         return ratios
     bends = np.where(bent, [[part.bend] for part in calibrations], 1.0)
-    tops = np.where(bent, [[part.top] for part in calibrations], NOTHING)
-    below = graph("Max", graph("Sub", tops, ratios), 0.0)
-    logarithm = graph("Log", graph("Add", graph("Div", below, bends), 1.0))
-    return graph("Sub", graph("Max", ratios, tops), graph("Mul", logarithm, bends))
+    tops = np.where(bent, [[max(part.top, NOTHING)] for part in calibrations], NOTHING)
+    highest = np.array([[min(part.highest, -NOTHING)] for part in calibrations])
+    inner = graph("Min", graph("Max", ratios, tops), highest)
+    apart = graph("Sub", ratios, inner)
+    distance = graph("Div", graph("Abs", apart), bends)
+    logarithm = graph("Mul", graph("Log", graph("Add", distance, 1.0)), graph("Sign", apart))
+    return graph("Add", inner, graph("Mul", logarithm, bends))
 
 
 def _on_axis(density: Density) -> tuple[Array, Mixture]:

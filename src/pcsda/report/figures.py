@@ -204,17 +204,17 @@ def _bounds(key: str, found: metrics.Interval, trials: Trials) -> tuple[float, f
     A proportion of rows has an exact binomial interval, unless there are identities to resample.
     All other intervals are bootstrapped. A rate of 0 or 1 always has a binomial interval: all its
     resamples would have the same rate, and a bootstrap interval would have no width, however few
-    rows there are.
+    rows there are. So does a rate of rows that all have the same identity, which counts as one row.
     """
     truth, _, groups = trials
     whole = found.value in (0, 1)
-    exact = key in COUNTED and (whole or groups is None)
-    if not (exact or (whole and key in RESAMPLED)):
-        return found.low, found.high
     units = np.arange(len(truth)) if groups is None else groups
     chosen = {None: np.ones(len(truth), dtype=bool), True: truth == 1, False: truth == 0}
     count = {kind: len(np.unique(units[rows])) for kind, rows in chosen.items()}
     n_units = count[COUNTED[key]] if key in COUNTED else min(count[True], count[False])
+    exact = key in COUNTED and (whole or groups is None or n_units == 1)
+    if not (exact or (whole and key in RESAMPLED)):
+        return found.low, found.high
     if key == "precision_at_k":
         n_units = min(BEST, n_units)
     return binomial_interval(found.value, n_units, found.level)

@@ -45,7 +45,7 @@ def make_app(session: SearchSession, media: Media, token: str, hosts: set[str]) 
         Route("/{token}/next", pages.suggest),
         Route("/{token}/label", pages.label, methods=["POST"]),
         Route("/{token}/undo", pages.undo, methods=["POST"]),
-        Route("/{token}/media/{place:int}", pages.media),
+        Route("/{token}/media/{place}", pages.media),
         Route("/{token}/export/{name}", pages.export),
         Route("/{token}/{name}", pages.asset),
     ]
@@ -80,9 +80,10 @@ class Pages:
     def suggest(self, request: Request) -> Response:
         """Return the rows to show next."""
         how, n = request.query_params.get("how", "likely"), request.query_params.get("n", "24")
-        if how not in STRATEGIES or not n.isdigit() or not 1 <= int(n) <= MOST:
+        number = int(n) if n.isdecimal() and len(n) <= len(str(MOST)) else 0
+        if how not in STRATEGIES or not 1 <= number <= MOST:
             return _refused(f"how must be one of {', '.join(STRATEGIES)}, n between 1 and {MOST}")
-        places = self._session.gallery.places(self._session.suggest(int(n), how=how))
+        places = self._session.gallery.places(self._session.suggest(number, how=how))
         cards = [
             {"place": place, "id": str(self._session.gallery.ids[place])} | self._media.card(place)
             for place in places.tolist()
@@ -125,10 +126,10 @@ class Pages:
 
     def media(self, request: Request) -> Response:
         """Return the file that shows a row."""
-        place = request.path_params["place"]
-        if place >= len(self._session.gallery):
+        place, last = request.path_params["place"], len(self._session.gallery) - 1
+        if not place.isdecimal() or len(place) > len(str(last)) or int(place) > last:
             return PlainTextResponse("there is no such row", status_code=404)
-        path, kind = self._media.file(place)
+        path, kind = self._media.file(int(place))
         return FileResponse(path, media_type=kind)
 
     def export(self, request: Request) -> Response:

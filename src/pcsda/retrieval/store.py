@@ -184,20 +184,28 @@ class Store:
         try:
             with self._lock:
                 yield
-        except sqlite3.OperationalError as error:
-            raise StoreError(
+        except (sqlite3.DatabaseError, UnicodeDecodeError, json.JSONDecodeError) as error:
+            raise StoreError(self._explanation(error)) from error
+
+    def _explanation(self, error: Exception) -> str:
+        # Python reports text that is not UTF-8 as an operational error; SQLite has no such error.
+        damaged = "decode to UTF-8" in str(error)
+        if getattr(error, "sqlite_errorname", "") == "SQLITE_READONLY_DBMOVED":
+            return (
+                f"{self.path} was removed, renamed or replaced while the session was open; save "
+                "the session under another name before you close it, or its labels may be lost"
+            )
+        if isinstance(error, sqlite3.OperationalError) and not damaged:
+            return (
                 f"{self.path} cannot be read or written ({error}); check that the disk has room, "
                 "the file is writable and no other program holds it. The stored labels are safe"
-            ) from error
-        except sqlite3.ProgrammingError as error:
-            raise StoreError(
-                f"the session is closed ({error}); open it again. Labels in a file are safe"
-            ) from error
-        except sqlite3.DatabaseError as error:
-            raise StoreError(
-                f"{self.path} is damaged or not a store of labels ({error}). It was left as it is: "
-                f'save what can be read with sqlite3 "{self.path}" ".recover", or give another name'
-            ) from error
+            )
+        if isinstance(error, sqlite3.ProgrammingError):
+            return f"the session is closed ({error}); open it again. Labels in a file are safe"
+        return (
+            f"{self.path} is damaged or not a store of labels ({error}). It was left as it is: "
+            f'save what can be read with sqlite3 "{self.path}" ".recover", or give another name'
+        )
 
     def _rows(self, find: str, *given: Any) -> list[Any]:
         """Return what a query finds."""
@@ -247,10 +255,11 @@ class Store:
         """Return the labels numbered above `after`, in order, including undone ones."""
         columns = "number, act, id, value, who, at, model, undone, score"
         find = f"SELECT {columns} FROM labels WHERE number > ? ORDER BY number"
-        return [
-            Entry(number, act, json.loads(name), VALUES[value], *rest)
-            for number, act, name, value, *rest in self._rows(find, after)
-        ]
+        with self._explained():
+            return [
+                Entry(number, act, json.loads(name), VALUES[value], *rest)
+                for number, act, name, value, *rest in self._rows(find, after)
+            ]
 
     def state(self) -> tuple[int, int]:
         """Return the number of the last label and the count of undone labels.
@@ -282,8 +291,9 @@ class Store:
         """Return the audits of this gallery, in the order they were drawn."""
         find = "SELECT audit, id, pool, after FROM audits WHERE audit > ? ORDER BY number"
         found: dict[int, Audit] = {}
-        for number, name, pool, after in self._rows(find, int(self.fact("ended_audits") or 0)):
-            found.setdefault(number, Audit([], pool, after)).ids.append(json.loads(name))
+        with self._explained():
+            for number, name, pool, after in self._rows(find, int(self.fact("ended_audits") or 0)):
+                found.setdefault(number, Audit([], pool, after)).ids.append(json.loads(name))
         return list(found.values())
 
     def fact(self, name: str) -> str | None:

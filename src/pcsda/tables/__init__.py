@@ -18,7 +18,7 @@ from scipy import sparse
 from ..memory import available_memory
 from ..progress import progress
 from .arrays import of_npy, of_npz
-from .arrow import is_frame, of_frame, of_ipc, of_parquet, partition_values
+from .arrow import is_frame, of_frame, of_ipc, of_parquet, parquet_cells, partition_values
 from .table import Chunk, Table, as_text, did_you_mean, joined, labels, listed, missing, no_column
 from .text import PACKED, STDIN, Wording, of_csv, read_text
 
@@ -214,8 +214,5 @@ def is_large(path: str) -> bool:
     for file in list_files(Path(path)):
         size += file.stat().st_size * (PACKED_SIZE if file.suffix.lower() in PACKED else 1)
         if kind_of(file) == "parquet":
-            from pyarrow.parquet import read_metadata
-
-            about = read_metadata(file)
-            size += 8 * about.num_rows * about.num_columns
+            size += 8 * parquet_cells(file)
     return size > available_memory() / 2

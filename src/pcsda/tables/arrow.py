@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..validation import import_extra
 from .arrays import faults, rows_at_once
-from .table import INDEX, Chunk, Names, Table, check_names, file_stamp, stacked, uneven
+from .table import INDEX, Chunk, Names, Table, check_names, file_stamp, no_numbers, stacked, uneven
 
 # A folder name that sets a column, as in kind=weld/part-0.parquet.
 PARTITION = re.compile(r"([^=]+)=(.*)")
@@ -60,6 +60,12 @@ def of_parquet(path: Path, values: Mapping[str, Any], block_rows: int | None) ->
             read, place = partial(_read_parquet, part, dict(values)), [group, start, stop, *stamp]
             chunks.append(Chunk(path.name, f"row group {group}{rows}", names, place, read))
     return chunks
+
+
+def parquet_cells(path: Path) -> int:
+    """Return the number of rows of a Parquet file, times its number of columns."""
+    with _faults(path, "Parquet"), _parquet_file(path) as file:
+        return int(file.metadata.num_rows * file.metadata.num_columns)
 
 
 def _known(path: Path, schema: Any, values: Mapping[str, Any]) -> tuple[str, ...]:
@@ -207,18 +213,18 @@ def _embedding(name: str, column: Any) -> NDArray[Any]:
     pa, compute = _pyarrow(), _pyarrow("pyarrow.compute")
     types = _pyarrow("pyarrow.types")
     if not (types.is_integer(column.type.value_type) or types.is_floating(column.type.value_type)):
-        raise ValueError(
-            f"column {name!r} holds lists of {column.type.value_type}; an embedding is a list of "
-            "numbers in each row"
-        )
+        raise ValueError(no_numbers(name, f"lists of {column.type.value_type}"))
     given = column.drop_null()
     if not len(given):
         return np.full((len(column), 1), np.nan)
     lengths = compute.list_value_length(given).to_numpy()
     width = int(lengths[0])
-    if width == 0 or (lengths != width).any():
-        row = int(np.flatnonzero(lengths != width)[0]) if width else 0
-        raise ValueError(uneven(name, row, int(lengths[row]), width))
+    if (lengths != width).any():
+        place = int(np.flatnonzero(lengths != width)[0])
+        row = int(np.flatnonzero(column.is_valid().to_numpy())[place])
+        raise ValueError(uneven(name, row, int(lengths[place]), width))
+    if width == 0:
+        raise ValueError(no_numbers(name, "empty lists"))
     parts = [chunk.flatten() for chunk in given.chunks]
     flat = pa.chunked_array(parts).to_numpy().reshape(len(given), width)
     if not column.null_count:

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal, InvalidOperation
 from difflib import get_close_matches
 from itertools import pairwise
 from math import isfinite
@@ -214,9 +215,9 @@ def stacked(name: str, values: NDArray[Any]) -> NDArray[Any]:
         return values
     width, dtype = len(first), np.asarray(first).dtype
     if dtype.kind not in "buif" or np.ndim(first) != 1:
-        raise ValueError(
-            f"column {name!r} holds lists of {dtype}; an embedding is a list of numbers in each row"
-        )
+        raise ValueError(no_numbers(name, f"lists of {dtype}"))
+    if width == 0 and not any(np.size(value) for value in values if value is not None):
+        raise ValueError(no_numbers(name, "empty lists"))
     rows = np.full((len(values), width), np.nan, np.result_type(dtype, np.float32))
     for number, value in enumerate(values):
         if value is not None:
@@ -224,6 +225,11 @@ def stacked(name: str, values: NDArray[Any]) -> NDArray[Any]:
                 raise ValueError(uneven(name, number, np.size(value), width))
             rows[number] = value
     return rows
+
+
+def no_numbers(name: str, what: str) -> str:
+    """Make the error message for a column of lists that are no embedding."""
+    return f"column {name!r} holds {what}; an embedding is a list of numbers in each row"
 
 
 def uneven(name: str, row: int, found: int, width: int) -> str:
@@ -257,7 +263,7 @@ def labels(table: Table, name: str, option: str = "--label") -> NDArray[np.str_]
         where = f"{option} {name}: {table.source}"
         texts = [value for value in seen if isinstance(value, str)]
         numbers = [text for text in texts if is_number(text)]
-        _warn_of_alike(numbers, float, where, "the same number written in two ways", "values")
+        _warn_of_alike(numbers, _exactly, where, "the same number written in two ways", "values")
         if option == "--label":
             how = "which differ only in case or in spaces"
             _warn_of_alike(texts, lambda text: text.strip().casefold(), where, how, "labels")
@@ -365,7 +371,15 @@ def no_column(source: str, name: str, known: Sequence[str], option: str = "") ->
 
 
 def _is_same_number(one: str, other: str) -> bool:
-    return is_number(one) and is_number(other) and float(one) == float(other)
+    return is_number(one) and is_number(other) and _exactly(one) == _exactly(other)
+
+
+def _exactly(number: str) -> Decimal | float:
+    """Return the value of a number, of which a float keeps only 16 digits."""
+    try:
+        return Decimal(number)
+    except InvalidOperation:
+        return float(number)
 
 
 def did_you_mean(name: str, known: Sequence[str], they: str) -> str:
