@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from .linalg import Array, Ints, Mask
+from .linalg import Array, Ints, Mask, cache_rows
 from .warning import warn
 
 # If a larger share of a class's distinct rows has copies, left-out scores are not trusted.
@@ -34,8 +34,6 @@ CLOSE = {4: 1e-6, 8: 1e-12}
 # Number of columns in the middle of X that are compared first: a few cache lines of each row.
 A_FEW = 16
 SAID = "occur more than once"
-# Number of rows that are projected at once.
-PART = 4096
 
 
 @dataclass(frozen=True)
@@ -89,8 +87,9 @@ class Fingerprints:
 
 
 def _project(X: Any, origin: Array, weights: Array) -> Array:
-    """Project rows in float64, a part at a time to save memory."""
-    parts = (X[start : start + PART] for start in range(0, X.shape[0], PART))
+    """Project rows in float64, in parts that stay in the cache."""
+    step = cache_rows(X.shape[1])
+    parts = (X[start : start + step] for start in range(0, X.shape[0], step))
     with np.errstate(over="ignore", invalid="ignore"):
         if sparse.issparse(X):
             return np.concatenate([part @ weights - origin @ weights for part in parts])

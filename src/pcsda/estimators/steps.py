@@ -314,4 +314,6 @@ def keep_fingerprints(
     they were taken already.
     """
     if len(rows):
+        if seen is None and 2 * len(rows) > X.shape[0]:
+            seen = Fingerprints.of(X)  # copying most of the rows would take longer
         model.fingerprints_ = Fingerprints.of(X[rows]) if seen is None else seen.take(rows)
