@@ -375,7 +375,7 @@ class _Fit:
         # shuffles the folds in this order.
         order = np.argsort(data.positive != found.leads, kind="stable")
         scored = held_out_scores(model, pcsda_factory(model, self.seed), data.take(order))()
-        return scored._replace(rows=order)
+        return scored.with_rows(order)
 
     def _calibrate_folds(self, fitted: Fitted, found: Statistics, folds: Folds | None) -> Fitted:
         """Calibrate on sampled rows, each scored by a model fitted without the row's fold.

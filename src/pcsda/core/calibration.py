@@ -52,6 +52,10 @@ class Scored(NamedTuple):
         """Return the same rows with other scores."""
         return self._replace(scores=scores)
 
+    def with_rows(self, rows: Ints) -> Scored:
+        """Return the same rows with their numbers."""
+        return self._replace(rows=rows)
+
     def finite(self) -> Scored:
         """Return only the rows whose score is finite."""
         seen = np.isfinite(self.scores)
