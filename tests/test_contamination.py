@@ -261,6 +261,20 @@ def test_the_interval_covers_the_share(kind, share):
     assert np.mean(covered) >= 0.85
 
 
+@BOTH
+@UNBOUNDED
+def test_the_interval_covers_zero_if_classes_overlap(kind):
+    """It covered zero in 8 of these 12 problems with KernelPCSDA, and in all with PCSDA."""
+    covered = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        groups = np.repeat(np.arange(9), [10, *[25] * 8])
+        X = 0.7 * rng.standard_normal((9, 12))[groups] + rng.standard_normal((len(groups), 12))
+        model = kind(random_state=0, contamination="auto").fit(X, groups == 0)
+        covered.append(model.contamination_interval_[0] == 0)
+    assert np.mean(covered) >= 0.85
+
+
 @pytest.mark.parametrize(("kind", "n_positive"), [*product([PCSDA, KernelPCSDA], (3, 10))])
 @pytest.mark.more
 @UNBOUNDED

@@ -33,6 +33,7 @@ from .loo import Leave
 from .pair import weighted_mean
 from .predictive import with_pseudo_positives
 from .shares import (
+    INTERVAL_DROP,
     LARGEST_SHARE,
     SHARES,
     SLOPE_SPREAD,
@@ -61,6 +62,10 @@ SUSPECTS = (0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
 SMALL_SHARE = 0.005
 # If a step sets n rows apart, subclasses are formed without this many times n rows.
 LOOSE = 2.0
+# How far the profile log likelihood may drop at the lower end of the interval, twice as far as at the
+# upper end. With the same drop, in planted data without hidden positives, the interval covered 0 in
+# 73 to 77% of the problems with ten positives.
+LOW_DROP = 2 * INTERVAL_DROP
 # Weight of the model without the rows set apart: this many times the share, up to one half.
 WEIGHT_PER_SHARE, MOST_WEIGHT = 10.0, 0.5
 # Fraction of its weight that a row set apart keeps, so that weights stay above zero.
@@ -198,7 +203,8 @@ def _in_steps(problem: Problem) -> Contaminated:
 
     Each step but the first guesses which rows to set apart. Its profile likelihood ignores the
     uncertainty of that guess. So the interval of the share spans the intervals of the first step,
-    the last step and the final model.
+    the last step and the final model. The densities may describe the classes badly, and then the
+    steps count positives that are not there, so the lower end is lower still.
     """
     factorise, weights = problem.factorise, problem.weights
     usual = factorise(weights)  # most steps use these weights
@@ -220,8 +226,10 @@ def _in_steps(problem: Problem) -> Contaminated:
         # The first step underestimates the share and the last one overestimates it, so a share
         # outside this range is due to chance.
         found = _set_apart(replace(problem, share=held), before, share)
-    lows, highs = zip(*(one.shares.interval for one in (first, last, found)), strict=True)
-    return replace(found, shares=replace(found.shares, interval=(min(lows), max(highs))))
+    steps = [one.shares for one in (first, last, found)]
+    low = min(min(shares.interval[0], shares.lowest(LOW_DROP)) for shares in steps)
+    high = max(shares.interval[1] for shares in steps)
+    return replace(found, shares=replace(found.shares, interval=(low, high)))
 
 
 def _one_crowd(problem: Problem) -> Contaminated:

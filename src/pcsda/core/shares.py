@@ -80,6 +80,21 @@ class Shares:
     interval: tuple[float, float]
     losses: Array
 
+    def lowest(self, drop: float) -> float:
+        """Return the smallest share whose loss exceeds the minimum by at most `drop`.
+
+        The loss is linear between `SHARES`. A given share is returned as it is.
+        """
+        if len(self.losses) == 0:
+            return self.share
+        excess = self.losses - self.losses.min() - drop
+        at = int(np.argmax(excess <= 0))
+        if at == 0:
+            return 0.0
+        before, after = excess[at - 1], excess[at]
+        step = SHARES[at] - SHARES[at - 1]
+        return float(SHARES[at - 1] + step * before / (before - after))
+
 
 def hidden_probability(ratio: Array, share: float) -> Array:
     """Return the probability that each unchecked row is positive.

@@ -172,8 +172,8 @@ class PCSDA(Verifier):
         Estimated share of positives among the unchecked negatives; set only if `contamination` is
         not 0.
     contamination_interval_ : pair of float
-        The 90% profile-likelihood interval of `contamination_`. If the share was given, both ends
-        equal it.
+        The 90% profile-likelihood interval of `contamination_`, with a more cautious lower end. If
+        the share was given, both ends equal it.
     responsibilities_ : array of shape (n_samples,)
         Probability that each training row is a hidden positive; 0 for checked rows.
     scatter_ : GroupScatter
