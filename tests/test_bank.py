@@ -720,7 +720,7 @@ LISTED = r"\['ant', 'bee', 'cat', 'dog'\]"
             r"label \['new', 'old'\] has a different type from the bank's labels",
         ),
         (
-            lambda b, X: b.enroll(X, "bee"),
+            lambda b, X: b.enroll(X, np.str_("bee")),
             "the bank already has a label 'bee'; remove it first to enroll it again",
         ),
         (

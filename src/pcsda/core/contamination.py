@@ -62,9 +62,9 @@ SUSPECTS = (0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
 SMALL_SHARE = 0.005
 # If a step sets n rows apart, subclasses are formed without this many times n rows.
 LOOSE = 2.0
-# How far the profile log likelihood may drop at the lower end of the interval, twice as far as at the
-# upper end. With the same drop, in planted data without hidden positives, the interval covered 0 in
-# 73 to 77% of the problems with ten positives.
+# How far the profile log likelihood may drop at the lower end of the interval, twice as far as at
+# the upper end. With the same drop, in planted data without hidden positives, the interval covered
+# 0 in 73 to 77% of the problems with ten positives.
 LOW_DROP = 2 * INTERVAL_DROP
 # Weight of the model without the rows set apart: this many times the share, up to one half.
 WEIGHT_PER_SHARE, MOST_WEIGHT = 10.0, 0.5

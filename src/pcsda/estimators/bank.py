@@ -19,6 +19,7 @@ from ..core.linalg import Mask, SingularMatrixError
 from ..core.shared_rows import BACKGROUND
 from ..documented import documented
 from ..partition import nearest
+from ..targets import shown
 from ..validation import validated
 from .bank_fit import BankFit
 from .bank_scores import BankScores
@@ -316,8 +317,8 @@ class VerifierBank(CallbackSupportMixin, BankFit, BankScores, ClassifierMixin, B
         order = check_kind(self.classes_, label)
         if label in self.models_:
             raise ValueError(
-                f"the bank already has a label {label!r}; remove it first to enroll it again, or "
-                "add rows to it with update"
+                f"the bank already has a label {shown(label)}; remove it first to enroll it again, "
+                "or add rows to it with update"
             )
         self._add(X, label, np.unique(order))
         return self

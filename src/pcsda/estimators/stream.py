@@ -25,7 +25,7 @@ from ..core.spread import require_squares
 from ..core.warning import warn
 from ..folds import fold_scores
 from ..memory import available_memory
-from ..targets import check_labels, names_rest, plain_labels, weight_values
+from ..targets import check_labels, names_rest, plain_labels, shown, weight_values
 from ..validation import MatrixLike, validated
 from .parameters import check_verifier, refuse_contamination
 from .rows import TrainingRows
@@ -364,4 +364,6 @@ def _require_classes(model: Verifier) -> None:
     seen = (model.scatter_.n_negative > 0, model.scatter_.n_positive > 0)[:: sign_of(model)]
     for label, there in zip(model.classes_.tolist(), seen, strict=True):
         if not there:
-            raise TooFewRowsError(f"no row of class {label!r} with positive weight has arrived")
+            raise TooFewRowsError(
+                f"no row of class {shown(label)} with positive weight has arrived"
+            )
