@@ -140,7 +140,7 @@ def test_every_route_keeps_the_groups(kind, tmp_path):
         # The weights of hidden positives are not quite equal.
         assert found.independent_negatives == pytest.approx(N_NEGATIVE, rel=0.01)
         assert found.independent_positives == pytest.approx(N_POSITIVE, rel=0.01)
-        assert f"({4 * N_NEGATIVE} negatives in groups, worth {N_NEGATIVE} indep" in str(found)
+        assert f"%; {4 * N_NEGATIVE} negatives in groups, worth {N_NEGATIVE} indep" in str(found)
         assert f"<td>{4 * N_POSITIVE} in groups, worth {N_POSITIVE} indep" in found._repr_html_()
         assert one.count(X) == model.count(X)
 

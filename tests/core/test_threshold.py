@@ -193,7 +193,12 @@ def test_a_threshold_describes_its_evidence():
     assert found.rule == "at most 1% false alarms, on left-out rows"
     assert found.false_alarms == pytest.approx(0.01)
     assert found.false_alarms_interval[0] < 0.01 < found.false_alarms_interval[1]
-    for part in ("at most 1% false alarms", "1% (", "(400 negatives)", "(20 positives)"):
+    for part in (
+        "at most 1% false alarms",
+        "1% false alarms (",
+        "%; 400 negatives)",
+        "%; 20 positives)",
+    ):
         assert part in repr(found)
     with pytest.raises(AttributeError):
         found.value = 0.0
@@ -271,17 +276,17 @@ def test_nonsensical_criteria_are_refused(given, message):
 def test_all_or_nothing_is_written_without_an_exponent():
     found = choose_threshold(np.arange(40.0), np.arange(40) < 20, max_false_alarms=0.3)
     assert "e+02" not in str(found)
-    assert "100% (" in str(found)
+    assert "100% misses (" in str(found)
 
 
 def test_one_row_is_singular():
     scores, positive = np.array([0.0, 1.0, 2.0, 3.0]), np.array([True, False, False, False])
     with pytest.warns(UserWarning, match="the smallest rate that 3 negatives can show"):
         found = choose_threshold(scores, positive, max_false_alarms=0.1)
-    assert "(3 negatives)" in str(found)
-    assert "(1 positive)" in str(found)
+    assert "%; 3 negatives)" in str(found)
+    assert "%; 1 positive)" in str(found)
     with pytest.warns(UserWarning, match=r"rate that 1 positive can show; .* least 10 positives"):
         choose_threshold(scores, positive, max_misses=0.1)
     with pytest.warns(UserWarning, match="rate that 1 negative can show; the"):
         found = choose_threshold(scores, ~positive, max_false_alarms=0.1)
-    assert "(1 negative)" in str(found)
+    assert "%; 1 negative)" in str(found)

@@ -93,7 +93,7 @@ def test_words_say_what_the_rates_rest_on(gallery):
     yes, no, pool = gallery
     sure = choose_on_gallery(yes, no, pool, remaining(200.0, 190, 210), max_false_alarms=0.01)
     assert sure.rule == (
-        "at most 1% false alarms, on the whole gallery with about 200 members left according to "
+        "at most 1% false alarms, on the whole gallery; about 200 members left according to "
         "the model, if the rest resembles what was found"
     )
     vague = choose_on_gallery(yes, no, pool, remaining(200.0, 20, 900), max_false_alarms=0.01)

@@ -637,7 +637,7 @@ def test_the_threshold_of_the_model_holds_for_random_rows(searched):
     assert searched.model_.threshold_ == threshold
     unseen = np.setdiff1d(np.flatnonzero(y != 3), list(searched.labels()))
     assert searched.model_.accepts(X[unseen]).mean() < 0.1
-    assert "on the whole gallery with about 2 members left according to the model" in threshold.rule
+    assert "on the whole gallery; about 2 members left according to the model" in threshold.rule
 
 
 @pytest.mark.more  # six searches

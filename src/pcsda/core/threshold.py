@@ -33,6 +33,8 @@ AS_ONE = 1.0
 NEGLIGIBLE = 1e-4
 # A threshold below zero may rise until it is expected to miss this share of the positives.
 SPARED = 0.001
+# What stands for a rate if there are no rows of its class.
+UNKNOWN = "an unknown share of"
 # Larger ratios are clipped, so that their mean cannot overflow.
 FARTHEST = 1e100
 
@@ -83,13 +85,14 @@ class Threshold:
 
     def __str__(self) -> str:
         negatives = number_of(self.n_negatives, "negative")
+        negatives += _worth(self.n_negatives, self.independent_negatives)
         positives = number_of(self.n_positives, "positive")
+        positives += _worth(self.n_positives, self.independent_positives)
+        alarms = _expected("false alarms", self.false_alarms, self.false_alarms_interval, negatives)
+        misses = _expected("misses", self.misses, self.misses_interval, positives)
         return (
-            f"accept a log-likelihood ratio of at least {self.value:.4g} ({self.rule}); expect "
-            f"{_percent(self.false_alarms, self.false_alarms_interval)} false alarms "
-            f"({negatives}{_worth(self.n_negatives, self.independent_negatives)}) and "
-            f"{_percent(self.misses, self.misses_interval)} misses "
-            f"({positives}{_worth(self.n_positives, self.independent_positives)})"
+            f"accept a log-likelihood ratio of at least {self.value:.4g}. Expect {alarms} and "
+            f"{misses}. Rule: {self.rule}"
         )
 
     def __repr__(self) -> str:
@@ -118,12 +121,22 @@ class Threshold:
 Threshold.__module__ = "pcsda"  # model files use this name
 
 
-def _percent(rate: float, interval: tuple[float, float]) -> str:
+def _expected(errors: str, rate: float, interval: Interval, rows: str) -> str:
     if math.isnan(rate):
-        return "an unknown share of"
+        return f"{UNKNOWN} {errors} ({rows})"
+    value, ends = _shares(rate, interval)
+    return f"{value} {errors} ({ends}; {rows})"
+
+
+def _percent(rate: float, interval: Interval) -> str:
+    return UNKNOWN if math.isnan(rate) else "{} ({})".format(*_shares(rate, interval))
+
+
+def _shares(rate: float, interval: Interval) -> tuple[str, str]:
+    """Return a rate and its interval, both in percent."""
     value, low, high = (0.0 if end < NEGLIGIBLE else end for end in (rate, *interval))
     shown = "under 0.01" if value < rate else _written(value)
-    return f"{shown}% ({_written(low)} to {_written(high)}%)"
+    return f"{shown}%", f"{_written(low)} to {_written(high)}%"
 
 
 def _worth(count: int, independent: float | None) -> str:

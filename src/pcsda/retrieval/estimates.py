@@ -55,7 +55,8 @@ HALF, HALVING = 0.5, 20
 GRID, LEAST = 120, 0.002
 # What a bound from each source is based on. A model learns from what was found, so it cannot know
 # of members of another kind.
-RESTS_ON = {"model": "the model, if the rest resembles what was found", "audit": "a random audit"}
+CONDITION = "the rest resembles what was found"
+SOURCE = {"model": "the model", "audit": "a random audit"}
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class Remaining:
 
     def __str__(self) -> str:
         text = (
-            f"{self.count:.4g} of {self.n_rows} rows (90% interval {self.count_low} to "
+            f"{_rounded(self.count)} of {self.n_rows} rows (90% interval {self.count_low} to "
             f"{self.count_high}), based on {rests_on(self)}"
         )
         return f"{text}. {self.note}" if self.note else text
@@ -99,7 +100,13 @@ class Remaining:
 
 def rests_on(left: Remaining) -> str:
     """Say in words what an interval is based on."""
-    return RESTS_ON[left.basis] if left.n_rows else "an answer to every row"
+    if not left.n_rows:
+        return "an answer to every row"
+    return SOURCE[left.basis] + (f", if {CONDITION}" if left.basis == "model" else "")
+
+
+def _rounded(count: float) -> str:
+    return f"{count:.0f}" if count >= 10 else f"{count:.2g}"
 
 
 def count_by_model(

@@ -54,7 +54,7 @@ def choose_on_gallery(
     low, middle, high = (
         _weighted(yes, no, pool, chance) for chance in chances(yes, no, pool, counts)
     )
-    source = f"the whole gallery with about {left.count:.0f} members left"
+    source = f"the whole gallery; about {left.count:.0f} members left"
     if left.n_rows:
         source += f" according to {rests_on(left)}"
     found = choose_threshold(*middle.without_rows, **criterion, source=source)

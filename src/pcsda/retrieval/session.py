@@ -453,7 +453,7 @@ class SearchSession:
         # If the last answers were mostly finds, more are left, whatever the model says.
         lately = [value for value in self.labels().values() if value is not None][-LATELY:]
         high = min(max(high, sum(lately)), len(pool))
-        note = "Answer random rows for a bound without this condition."
+        note = "Answer random rows for a safer bound."
         return Remaining(count, low, high, len(pool), "model", note)
 
     def _pool(self) -> Ints:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from scipy.stats import hypergeom
 
 from .book import LabelBook
-from .estimates import LEVEL, RESTS_ON, Remaining, rests_on
+from .estimates import CONDITION, LEVEL, SOURCE, Remaining
 
 
 @dataclass(frozen=True)
@@ -105,26 +105,27 @@ def decide(
     stop = low >= recall or not free
     reason = (
         f"{'Stop' if stop else 'Go on'}: {found} found, at most {left.count_high} left according "
-        f"to {rests_on(left)}, so at least {100 * low:.3g}% are found (the goal is "
-        f"{100 * recall:.4g}%)"
+        f"to {SOURCE[left.basis]}, so at least {100 * low:.3g}% found (goal: {100 * recall:.4g}%)"
         if left.n_rows
         else f"Stop: {found} found, and every {'finite ' if uncovered else ''}row has an answer"
     )
     enough = 0
     if left.n_rows and left.basis == "model":
         twice, enough = audit_offer(found, left.n_rows, recall)
-        reason += (
-            f". The model cannot know of members of another kind: {twice} random rows without "
-            "a find would rule out that as many again are missing, and "
-            f"{enough} would reach the goal without the model"
-            if low >= recall
-            else "; answers to random rows would give a safer bound" * bool(free)
-        )
+        reason += f". The model assumes that {CONDITION}"
+        if low >= recall:
+            reason += (
+                " and cannot know of members of another kind. To check, answer random rows: "
+                f"{twice} without a find rule out that as many again are missing, and {enough} "
+                "reach the goal without the model"
+            )
+        elif free:
+            reason += "; answers to random rows would give a safer bound"
     elif low < recall and left.count == 0:
         enough = audit_offer(found, left.n_rows, recall)[1]
         reason += (
-            f". {enough} further random rows without a find would reach the goal. At most "
-            f"{by_model().count_high} left according to {RESTS_ON['model']}"
+            f". {enough} further random rows without a find would reach the goal. The model says "
+            f"at most {by_model().count_high} left, if {CONDITION}"
         )
     if skipped and low < recall:
         shown = "" if free else "No other row is left to show: "
