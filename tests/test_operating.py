@@ -103,6 +103,16 @@ FOLDED = {
 }
 
 
+@pytest.mark.parametrize(("n_positive", "told"), [(12, True), (40, True), (60, False)])
+def test_counts_of_csda_name_a_scatter_close_to_singular(n_positive, told):
+    """With twice as many positives as columns, it counted 176 for 100 without a word."""
+    rng = np.random.default_rng(0)
+    X = np.vstack([0.8 * rng.standard_normal((n_positive, 20)), rng.standard_normal((200, 20))])
+    X[n_positive:, 0] += 2
+    model = CSDA(random_state=0).fit(X, np.arange(len(X)) < n_positive)
+    assert ("differs so much between folds" in model.count(X[::2] + 0.1).note) == told
+
+
 @pytest.mark.parametrize("name", list(FOLDED))
 def test_folds_with_too_few_positives_are_named(name):
     # The models of the folds learned from one positive, the model itself from two.
