@@ -187,10 +187,10 @@ class GramFactor:
         half = linalg.lower_solve(inner_factor, contrast)
         weighted = linalg.lower_solve(inner_factor, half, transposed=True)  # (E'Y)^-1 C
         alpha = solved @ weighted / self.ridge
-        gram = contrast.T @ (weighted / self.ridge - contrast)
         # Kx alpha = E (E'Y)^-1 C / eps - eps alpha; outside the group means it is -eps P alpha.
         residuals = -self.ridge * (alpha - unit @ (unit.T @ alpha)) / root[:, None]
-        centres = (weighted / self.ridge - contrast) / scale[:, None]
+        means = (weighted / self.ridge - contrast) / scale[:, None]
+        gram = means[1:] - means[0]
         # The factor's rounding error acts as an extra feature; only the ridge keeps it small.
         noise = EPSILON * self.trace / self.ridge * (1 / counts[1:] + 1 / counts[0]).max()
 
@@ -205,10 +205,9 @@ class GramFactor:
             directions = (directions.T @ self.rows.middle).T  # faster than middle.T @ directions
         return Solution(
             gram=(gram + gram.T) / 2,
-            centres=centres - centres[0],
             residuals=residuals,
             directions=directions,
-            origin=centres[0],
+            origin=means[0],
             noise=float(noise),
             overlap=(np.eye(len(counts)) - self.ridge * inner) / np.outer(scale, scale),
             block=block,

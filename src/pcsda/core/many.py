@@ -136,7 +136,7 @@ def _solve(
     together = None if shared.together is None else shared.together[chosen]
     leave = Leave(None, None if np.all(stands_for == 1) else stands_for, together)
     left = solution.left_out(axes, division, leave)
-    centres = np.vstack([np.zeros(axes.turn.shape[1]), solution.gram @ axes.turn])
+    centres = solution.means_on(axes.turn)
     flat = np.zeros((len(axes.values), len(axes.values)))
     projected_groups = GroupScatter(counts, centres, flat, flat)
     coefficients = solution.directions @ axes.turn

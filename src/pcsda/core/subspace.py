@@ -128,9 +128,8 @@ class Solution:
     Attributes
     ----------
     gram : array of shape (K, K)
-        ``G = Delta A Delta'``.
-    centres : array of shape (K + 1, K)
-        ``Delta A (m_k - m)`` for each group mean m_k, where m is the positive mean.
+        ``G = Delta A Delta'``. Its rows are the subclass means seen from the positive mean m, in
+        the coordinates ``Delta A (x - m)``.
     residuals : array of shape (N, K)
         ``a_i = Delta A r_i``, where r_i is the row minus its group mean.
     directions : array of shape (D, K), or (N, K) for kernel values
@@ -150,7 +149,6 @@ class Solution:
     """
 
     gram: Array
-    centres: Array
     residuals: Array
     directions: Array
     origin: Array
@@ -177,7 +175,7 @@ class Solution:
         if weights is not None:
             rows *= np.sqrt(weights)[:, None]
         scatters = (part.T @ part for part in (rows[groups == 0], rows[groups > 0]))
-        projected = GroupScatter(counts, self.centres @ turn, *scatters)
+        projected = GroupScatter(counts, self.means_on(turn), *scatters)
         ridged = np.eye(turn.shape[1])
         return Subspace(
             coefficients, origin, axes.values, axes.rank, projected, ridged, means, left
@@ -202,6 +200,10 @@ class Solution:
         d = min(n_components or rank, rank)
         every = turn[:, :rank] * linalg.row_signs(columns[:, :rank].T)
         return Axes(every[:, :d], values[:d], rank, every)
+
+    def means_on(self, turn: Array) -> Array:
+        """Return the group means on the axes, seen from the positive mean."""
+        return np.vstack([np.zeros(turn.shape[1]), self.gram @ turn])
 
     def left_out(self, axes: Axes, division: Grouping, leave: Leave) -> LeftOut:
         """Leave rows out, one by one or in blocks, and project them onto the axes.

@@ -219,7 +219,7 @@ def solution_of(
     contrast = np.vstack([np.full(len(counts) - 1, -1.0), np.eye(len(counts) - 1)])
     half = linalg.lower_solve(factor, contrast / root[:, None])
     mix = root[:, None] * linalg.lower_solve(factor, half, transposed=True)
-    gram = contrast.T @ overlap @ mix
+    gram = (overlap[1:] - overlap[0]) @ mix
     residuals = projected - overlap[groups]
 
     def leverages() -> tuple[Array, Array]:
@@ -231,7 +231,6 @@ def solution_of(
 
     return Solution(
         gram=(gram + gram.T) / 2,
-        centres=(overlap - overlap[0]) @ mix,
         residuals=residuals @ mix,
         directions=back @ (means.T @ mix),
         origin=overlap[0] @ mix,
