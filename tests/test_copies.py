@@ -167,6 +167,25 @@ def test_copies_of_known_rows_are_recognised(dtype, offset, scale):
         np.testing.assert_allclose(seen.of_copies(X[mixed], values), expected)
 
 
+def test_rows_that_an_earlier_step_computes_in_single_precision_are_recognised():
+    """BLAS rounds the coordinates of a row differently in every batch."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((3000, 256)).astype(np.float32)
+    pca = PCA(32, svd_solver="covariance_eigh")
+    seen = Fingerprints.of(pca.fit_transform(X[:2000]))
+    for batch in (slice(None), slice(None, None, 2), slice(10, 20), slice(7, 8)):
+        numbers = np.arange(3000)[batch]
+        found = seen.of_copies(pca.transform(X[batch]), np.arange(2000.0))
+        np.testing.assert_array_equal(found, np.where(numbers < 2000, numbers, np.nan))
+
+
+@pytest.mark.parametrize("large", [1e18, -np.inf])
+def test_a_large_value_of_one_row_leaves_those_of_other_rows(large):
+    X, values = np.random.default_rng(0).standard_normal((50, 3)), np.arange(50.0)
+    values[7] = large
+    np.testing.assert_array_equal(Fingerprints.of(X).of_copies(X, values), values)
+
+
 def test_a_large_column_does_not_make_new_rows_look_known():
     rng = np.random.default_rng(0)
     X = np.column_stack([1e12 * rng.integers(0, 3, 900), 1e-12 * rng.standard_normal((900, 9))])

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
@@ -104,7 +103,6 @@ class Scorer:
         """Return a label's ratios of rows; copies of training rows have their left-out scores."""
         ratios = self.log_likelihood_ratios(X)[:, self.labels.index(label)]
         rows = self._one(label).rows(self._inside.rows(X)) if self.is_bank else self._inside.rows(X)
-        rows = rows.tocsr() if sparse.issparse(rows) else np.asarray(rows, np.float64)
         return fair_ratios(self.verifier(label), rows, ratios)
 
     def coordinates(self, X: MatrixLike, label: object = None) -> Array:

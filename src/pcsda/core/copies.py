@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from .linalg import Array, Ints, Mask, cache_rows
@@ -31,6 +32,8 @@ AS_MANY = 0.9
 # Rows are equal if their projections differ by at most this share of the largest projection. The
 # keys are item sizes in bytes.
 CLOSE = {4: 1e-6, 8: 1e-12}
+# Projections of rows in single precision are equal if they differ by at most this share.
+ROUNDED = 1e-5
 # Number of columns in the middle of X that are compared first: a few cache lines of each row.
 A_FEW = 16
 SAID = "occur more than once"
@@ -38,52 +41,70 @@ SAID = "occur more than once"
 
 @dataclass(frozen=True)
 class Fingerprints:
-    """Projections of rows, by which exact copies of them are recognised later.
+    """Projections of rows, by which copies of them are recognised later.
 
     Attributes
     ----------
     origin : array of shape (n_features,)
         It is subtracted from rows, so that projections of rows far from zero stay exact.
-    weights : array of shape (n_features,)
-    keys : array of shape (n,)
-        One projection for each row.
+    weights : array of shape (n_features, 2)
+    keys : array of shape (n, 2)
+        Two projections of each row. One would do for exact copies, but not for rows that an earlier
+        step computed in single precision, because BLAS rounds them differently in every batch.
+    close : float
+        Relative distance at which projections are equal.
     """
 
     origin: Array
     weights: Array
     keys: Array
+    close: float
 
     @classmethod
     def of(cls, X: Any) -> Fingerprints:
         """Take the fingerprints of rows."""
-        weights = 2 * np.random.default_rng(0).random(X.shape[1]) - 1
+        weights = 2 * np.random.default_rng(0).random((X.shape[1], 2)) - 1
         if sparse.issparse(X):
             origin = np.zeros(X.shape[1])
         else:
             origin, scales = X.mean(axis=0, dtype=np.float64), _scales(X)
-            weights /= np.where(scales > 0, scales, 1.0)
-        return cls(origin, weights, _project(X, origin, weights))
+            weights /= np.where(scales > 0, scales, 1.0)[:, None]
+        keys = _project(X, origin, weights)
+        return cls(origin, weights, keys, ROUNDED if X.dtype == np.float32 else CLOSE[8])
 
     def take(self, rows: Ints) -> Fingerprints:
         """Return the fingerprints of a subset of the rows."""
         return replace(self, keys=self.keys[rows])
 
+    @np.errstate(over="ignore", invalid="ignore")
     def of_copies(self, X: Any, values: Array) -> Array:
         """Return, for each row of X that copies one of these rows, the value of that row.
 
         `values` has one entry for each of these rows. Equal rows share their mean value. Rows of X
         that are no copies get NaN.
         """
-        order = np.argsort(self.keys)
-        keys, total = self.keys[order], np.append(0.0, np.cumsum(values[order]))
-        own = _project(X, self.origin, self.weights)
-        near = CLOSE[8] * np.maximum(np.abs(own), np.median(np.abs(keys)))
-        low, high = np.searchsorted(keys, own - near), np.searchsorted(keys, own + near, "right")
+        cells, place = np.unique(self._cells(self.keys).round(), return_inverse=True)
+        sizes, totals = np.bincount(place), np.bincount(place, values)
+        own = self._cells(_project(X, self.origin, self.weights))
+        corner = np.floor(own.real) + 1j * np.floor(own.imag)
+        count, total = np.zeros(len(own)), np.zeros(len(own))
+        for near in (corner, corner + 1, corner + 1j, corner + 1 + 1j):
+            at = np.minimum(np.searchsorted(cells, near), len(cells) - 1)
+            there = cells[at] == near
+            count[there] += sizes[at[there]]
+            total[there] += totals[at[there]]
         found: Array = np.full(len(own), np.nan)
-        there = low < high
-        low, high = low[there], high[there]
-        found[there] = (total[high] - total[low]) / (high - low)
-        return found
+        return np.divide(total, count, out=found, where=count > 0)
+
+    def _cells(self, keys: Array) -> NDArray[np.complex128]:
+        """Return the place of rows in a grid, whose cells grow with the distance from zero.
+
+        The two coordinates are one complex number. A copy differs from its row by less than half a
+        cell in each.
+        """
+        usual = np.median(np.abs(self.keys), axis=0)
+        grid = np.arcsinh(keys / np.where(usual > 0, usual, 1.0)) / (4 * self.close)
+        return grid[:, 0] + 1j * grid[:, 1]
 
 
 def _project(X: Any, origin: Array, weights: Array) -> Array:

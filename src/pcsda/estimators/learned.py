@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import sparse
 from sklearn import pipeline
 from sklearn.base import clone
 from sklearn.feature_selection import SelectorMixin, VarianceThreshold
@@ -91,9 +90,7 @@ def score_in_folds(model: pipeline.Pipeline, X: Any, y: ArrayLike, params: dict[
     forget(last, "loo_scores_", "loo_weights_", "loo_groups_", "held_out_", "fingerprints_")
     last.calibration_ = calibration
     keep_held_out(last, known)
-    mapped = unwrap(model).rows(X)
-    mapped = mapped.tocsr() if sparse.issparse(mapped) else np.asarray(mapped, np.float64)
-    keep_fingerprints(last, mapped, known.rows)
+    keep_fingerprints(last, last._checked(unwrap(model).rows(X)), known.rows)
     return True
 
 

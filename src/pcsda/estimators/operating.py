@@ -198,7 +198,7 @@ def count(self: Verifier, X: MatrixLike) -> PriorEstimate:
     """
     self._require_model()
     ratios = np.asarray(self.log_likelihood_ratio(X), dtype=np.float64)
-    return count_positives(self, fair_ratios(self, self._checked(X), ratios))
+    return count_positives(self, fair_ratios(self, X, ratios))
 
 
 @updates
@@ -296,12 +296,12 @@ def left_out(model: Verifier) -> Scored | None:
     return Scored(model.loo_scores_[used], model.partition_[used] == 0, weights, together)
 
 
-def fair_ratios(model: Verifier, X: Any, ratios: Array) -> Array:
+def fair_ratios(model: Verifier, X: MatrixLike, ratios: Array) -> Array:
     """Replace the ratios of the rows of X that copy training rows by their left-out scores."""
     rows = left_out(model)
     if rows is None or not hasattr(model, "fingerprints_"):
         return ratios
-    found = model.fingerprints_.of_copies(X, rows.scores)
+    found = model.fingerprints_.of_copies(model._checked(X), rows.scores)
     return np.where(np.isnan(found), ratios, found)
 
 
