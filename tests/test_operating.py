@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_selection import SelectKBest
 from sklearn.model_selection import StratifiedKFold
@@ -487,6 +488,19 @@ def test_training_rows_count_with_their_left_out_scores(kind, dtype, tmp_path):
     assert found == pytest.approx(expected, rel=1e-6)
     save(verifier, tmp_path / "model.pcsda")
     assert load(tmp_path / "model.pcsda").count(np.vstack([rows[::-2], fresh])).prior == found
+
+
+def test_training_rows_are_recognised_after_steps_whose_fit_transform_differs():
+    rng = np.random.default_rng(0)
+    positive = np.arange(600) < 120
+    rows = rng.normal(size=(600, 520)) + positive[:, None] * (np.arange(520) < 4)
+    pca = PCA(8, svd_solver="randomized", random_state=0)
+    assert not np.allclose(pca.fit_transform(rows), pca.transform(rows))
+    for final in (PCSDA(4, random_state=0), PCSDACV(PCSDA(random_state=0), n_components=[4])):
+        pipeline = pcsda_pipeline(pca, final).fit(rows, positive)
+        inside = unwrap(pipeline).model
+        expected = count_positives(inside, inside.loo_scores_)
+        assert pipeline.count(rows).count == pytest.approx(expected.count)
 
 
 def test_training_rows_of_blocks_and_batches_count_with_their_left_out_scores():

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn import pipeline
-from sklearn.base import clone
+from sklearn.base import TransformerMixin, clone
 from sklearn.feature_selection import SelectorMixin, VarianceThreshold
 from sklearn.model_selection import cross_val_predict
 from sklearn.utils import get_tags
@@ -92,6 +92,22 @@ def score_in_folds(model: pipeline.Pipeline, X: Any, y: ArrayLike, params: dict[
     keep_held_out(last, known)
     keep_fingerprints(last, last._checked(unwrap(model).rows(X)), known.rows)
     return True
+
+
+def follow_transform(model: pipeline.Pipeline, X: Any) -> None:
+    """Take the fingerprints of the left-out rows X anew, after the earlier steps of a fitted model.
+
+    Some steps return other rows from `fit_transform` than from `transform`, as PCA does with its
+    randomised solver, and rows that are scored later come from `transform`.
+    """
+    inside = unwrap(model)
+    last, usual = inside.model, TransformerMixin.fit_transform
+    differs = any(
+        getattr(type(step), "fit_transform", usual) is not usual for step in inside.before
+    )
+    if differs and hasattr(last, "fingerprints_") and hasattr(last, "loo_scores_"):
+        scored = (last.partition_ >= 0) & ~np.isnan(last.loo_scores_)
+        keep_fingerprints(last, last._checked(inside.rows(X)), np.flatnonzero(scored))
 
 
 def _fold_scores(

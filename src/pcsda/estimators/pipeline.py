@@ -12,7 +12,7 @@ from sklearn import pipeline
 
 from ..core.copies import few_values_repeat, silent_on_copies
 from ..validation import MatrixLike, is_dask
-from .learned import keeps_scores, learned_much, score_in_folds, warn_of_learned
+from .learned import follow_transform, keeps_scores, learned_much, score_in_folds, warn_of_learned
 from .wrapping import VerifierMethods
 
 
@@ -68,8 +68,10 @@ class VerifierPipeline(VerifierMethods, pipeline.Pipeline):
             super().fit(X, y, **params)
         if y is not None and keeps_scores(self):
             learned = learned_much(self, np.shape(y)[0])
-            if learned and not score_in_folds(self, X, y, params):
-                warn_of_learned(self, learned)
+            if not learned or not score_in_folds(self, X, y, params):
+                follow_transform(self, X)
+                if learned:
+                    warn_of_learned(self, learned)
         return self
 
 
