@@ -516,6 +516,16 @@ def test_training_rows_of_blocks_and_batches_count_with_their_left_out_scores():
     assert blocks.count(X) != count_positives(blocks, blocks.log_likelihood_ratio(X))
 
 
+@pytest.mark.parametrize(
+    "model", [PCSDA(6, covariance="resubstitution", random_state=0), CSDA(5, random_state=0)]
+)
+def test_training_rows_of_blocks_count_with_their_scores_from_folds(model):
+    blocks = fit_blocks(model, [(X[:300], Y[:300]), (X[300:], Y[300:])])
+    fair = blocks.fingerprints_.of_copies(X, blocks.held_out_[0])
+    np.testing.assert_allclose(np.sort(fair), np.sort(blocks.held_out_[0]))
+    assert blocks.count(X) == count_positives(blocks, fair)
+
+
 def test_rows_without_weight_and_labels_of_banks_are_counted_fairly():
     weights = np.where(np.arange(600) % 7 == 0, 0.0, 1.0)
     verifier = PCSDA(6, random_state=0).fit(X, Y, sample_weight=weights)

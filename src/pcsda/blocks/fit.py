@@ -218,14 +218,15 @@ class _Fit:
         if is_contaminated(model):
             self._fit_hidden(found, scatter)
             return
+        samples = found.samples
         if self.leaves_out:
             fitted = self._leave_out(found, names, scatter)
         else:
             fitted = fit_scatter(model, scatter, for_folds=folds is not None)
             check_rank(model, fitted.subspace.rank)
             if self.takes_folds and not isinstance(fitted.density, NoDensity):
-                fitted = self._calibrate_folds(fitted, found, folds)
-        self._keep(found, fitted)
+                fitted, samples = self._calibrate_folds(fitted, found, folds)
+        self._keep(found, fitted, samples)
         if division.given:
             name_as_given(model, names.tolist())
 
@@ -377,14 +378,17 @@ class _Fit:
         scored = held_out_scores(model, pcsda_factory(model, self.seed), data.take(order))()
         return scored.with_rows(order)
 
-    def _calibrate_folds(self, fitted: Fitted, found: Statistics, folds: Folds | None) -> Fitted:
+    def _calibrate_folds(
+        self, fitted: Fitted, found: Statistics, folds: Folds | None
+    ) -> tuple[Fitted, Samples]:
         """Calibrate on sampled rows, each scored by a model fitted without the row's fold.
 
-        Without folds, as with a single positive, ratios are only limited.
+        Return the model and the sampled rows. Without folds, as with a single positive, ratios are
+        only limited.
         """
         if folds is None:
             limited = within_limits(fitted.calibration, fitted.subspace)
-            return replace(fitted, calibration=limited)
+            return replace(fitted, calibration=limited), found.samples
         models: list[Fitted | None] = [None] * folds.count
         for fold in range(folds.count):
             _, scatter = found.whole(without=fold)
@@ -397,13 +401,13 @@ class _Fit:
         task = passes.FoldScorePass(self.intake, tuple(models), folds, self.seed, self._draws)
         samples = self.runner.run(task)
         assert samples is not None
-        (scores, weights), positive, stands_for = _joined(samples)
-        unseen = Scored(scores, positive, weights * stands_for)
+        (_, scores, weights), positive, stands_for = _joined(samples)
+        unseen = Scored(scores, positive, weights * stands_for, rows=np.arange(len(scores)))
         calibration, known = calibrated_on(fitted.calibration, unseen)
         calibration = within_limits(calibration, fitted.subspace)
-        return replace(fitted, calibration=calibration, held_out=known)
+        return replace(fitted, calibration=calibration, held_out=known), samples
 
-    def _keep(self, found: Statistics, fitted: Fitted) -> None:
+    def _keep(self, found: Statistics, fitted: Fitted, samples: Samples) -> None:
         means = fitted.subspace.means
         assert means is not None
         self._keep_columns(found, means.shape[1])
@@ -411,7 +415,7 @@ class _Fit:
         fitted = fitted.without_numbers()
         keep_linear(self.model, fitted, dtype)
         if fitted.held_out is not None and fitted.held_out.rows is not None:
-            (X, _, _), _, _ = _joined(found.samples)
+            (X, _, _), _, _ = _joined(samples)
             keep_fingerprints(self.model, X, fitted.held_out.rows)
 
     def _keep_columns(self, found: Statistics, width: int) -> None:

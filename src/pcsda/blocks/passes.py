@@ -249,7 +249,10 @@ class StatisticsPass(Pass[Statistics]):
 
 @dataclass(frozen=True)
 class FoldScorePass(Pass[Samples]):
-    """Pass that scores each row with the model that was fitted without the row's fold."""
+    """Pass that scores each row with the model that was fitted without the row's fold.
+
+    Its samples hold the rows and their scores.
+    """
 
     intake: Intake
     models: tuple[Fitted | None, ...]
@@ -267,7 +270,8 @@ class FoldScorePass(Pass[Samples]):
                 if model is not None:
                     rows = np.flatnonzero(folds == fold)
                     scores[rows] = model.score(piece.X[rows])
-            yield sample_classes(piece, self.seed, (scores,), np.isfinite(scores), self.draws)
+            columns = piece.X, scores
+            yield sample_classes(piece, self.seed, columns, np.isfinite(scores), self.draws)
 
     def merge(self, left: Samples, right: Samples) -> Samples:
         """Merge two pairs of samples, one sample for each class."""
