@@ -330,6 +330,7 @@ def test_an_example_that_is_not_finite_is_named(gaps):
         (np.empty((4, 0)), None, r"the gallery is empty with shape \(4, 0\)"),
         (np.full((3, 2), np.nan), None, "none of the 3 rows of the gallery is finite; fill in"),
         (np.ones(5), None, r"shape \(5,\) and must have two dimensions"),
+        (pd.Series([[1.0, 2.0], [3.0, 4.0]]), None, r"shape \(2,\) and must have two dimensions"),
         (np.array([["a", "b"]]), None, "has the type <U1; it must hold numbers"),
         ([X[:5], X[:5, :7]], None, r"blocks of the gallery have \[7, 64\] columns"),
         (X[:3], ["a", "b", "a"], "ids must be distinct, but 'a' names the rows 0 and 2; leave"),

@@ -236,8 +236,9 @@ def _embedding(name: str, column: Any) -> NDArray[Any]:
 
 def is_frame(data: object) -> bool:
     """Return whether an object is a data frame, from pandas or with an exchange interface."""
-    known = hasattr(data, "__arrow_c_stream__") or hasattr(data, "__dataframe__")
-    return known or (hasattr(data, "iloc") and hasattr(data, "columns"))
+    if hasattr(data, "iloc"):  # a series of pandas has an Arrow interface too
+        return hasattr(data, "columns")
+    return hasattr(data, "__arrow_c_stream__") or hasattr(data, "__dataframe__")
 
 
 def of_frame(data: Any) -> Table:
