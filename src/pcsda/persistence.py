@@ -142,8 +142,8 @@ def save(
     Files of kernel models, banks, and models fitted with `partial_fit` (which can be fitted
     further) contain training rows. Consider who may see such a file.
     :func:`pcsda.persistence.describe` returns the number of rows as `rows_held`. Other models
-    fitted with `fit` contain none, but fingerprints by which :meth:`PCSDA.count` recognises rows of
-    the fit that it is given.
+    fitted with `fit` contain no rows, only fingerprints of them, by which :meth:`PCSDA.count`
+    recognises training rows.
 
     Examples
     --------

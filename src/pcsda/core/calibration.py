@@ -112,7 +112,7 @@ class Calibration:
 
     @property
     def is_bent(self) -> bool:
-        """Whether ratios below `top`, or above `highest`, are bent."""
+        """Whether ratios below `top` and above `highest` are bent."""
         return 0 < self.bend < np.inf
 
     def __call__(self, views: Array) -> Array:

@@ -286,8 +286,8 @@ def keep_training(
 
     `groups` covers only the `kept` rows. All other rows have weight zero. They belong to no group,
     and the model scores them like new rows. `rows_of` takes the numbers of these rows and returns
-    the rows, or their kernel values for a kernel model. `seen` holds
-    the fingerprints of all rows, if they were taken already.
+    the rows, or their kernel values for a kernel model. `seen` holds the fingerprints of all rows,
+    if they were taken already.
     """
     n_rows = X.shape[0]
     model.partition_ = np.full(n_rows, -1, dtype=np.intp)
