@@ -179,6 +179,13 @@ def test_rows_that_an_earlier_step_computes_in_single_precision_are_recognised()
         np.testing.assert_array_equal(found, np.where(numbers < 2000, numbers, np.nan))
 
 
+@pytest.mark.parametrize("kinds", [(np.float64, np.float32), (np.float32, np.float64)])
+def test_copies_in_another_precision_are_recognised(kinds):
+    X = np.random.default_rng(0).standard_normal((500, 8))
+    found = Fingerprints.of(X[:300].astype(kinds[0])).of_copies(X.astype(kinds[1]), np.arange(300))
+    np.testing.assert_array_equal(found, np.where(np.arange(500) < 300, np.arange(500), np.nan))
+
+
 @pytest.mark.parametrize("large", [1e18, -np.inf])
 def test_a_large_value_of_one_row_leaves_those_of_other_rows(large):
     X, values = np.random.default_rng(0).standard_normal((50, 3)), np.arange(50.0)

@@ -70,7 +70,7 @@ class Fingerprints:
             origin, scales = X.mean(axis=0, dtype=np.float64), _scales(X)
             weights /= np.where(scales > 0, scales, 1.0)[:, None]
         keys = _project(X, origin, weights)
-        return cls(origin, weights, keys, ROUNDED if X.dtype == np.float32 else CLOSE[8])
+        return cls(origin, weights, keys, _closeness(X))
 
     def take(self, rows: Ints) -> Fingerprints:
         """Return the fingerprints of a subset of the rows."""
@@ -83,9 +83,10 @@ class Fingerprints:
         `values` has one entry for each of these rows. Equal rows share their mean value. Rows of X
         that are no copies get NaN.
         """
-        cells, place = np.unique(self._cells(self.keys).round(), return_inverse=True)
+        close = max(self.close, _closeness(X))
+        cells, place = np.unique(self._cells(self.keys, close).round(), return_inverse=True)
         sizes, totals = np.bincount(place), np.bincount(place, values)
-        own = self._cells(_project(X, self.origin, self.weights))
+        own = self._cells(_project(X, self.origin, self.weights), close)
         corner = np.floor(own.real) + 1j * np.floor(own.imag)
         count, total = np.zeros(len(own)), np.zeros(len(own))
         for near in (corner, corner + 1, corner + 1j, corner + 1 + 1j):
@@ -96,15 +97,20 @@ class Fingerprints:
         found: Array = np.full(len(own), np.nan)
         return np.divide(total, count, out=found, where=count > 0)
 
-    def _cells(self, keys: Array) -> NDArray[np.complex128]:
+    def _cells(self, keys: Array, close: float) -> NDArray[np.complex128]:
         """Return the place of rows in a grid, whose cells grow with the distance from zero.
 
         The two coordinates are one complex number. A copy differs from its row by less than half a
         cell in each.
         """
         usual = np.median(np.abs(self.keys), axis=0)
-        grid = np.arcsinh(keys / np.where(usual > 0, usual, 1.0)) / (4 * self.close)
+        grid = np.arcsinh(keys / np.where(usual > 0, usual, 1.0)) / (4 * close)
         return grid[:, 0] + 1j * grid[:, 1]
+
+
+def _closeness(X: Any) -> float:
+    """Return the relative distance at which projections of rows of the same type are equal."""
+    return ROUNDED if X.dtype == np.float32 else CLOSE[8]
 
 
 def _project(X: Any, origin: Array, weights: Array) -> Array:

@@ -171,8 +171,8 @@ def count(self: Verifier, X: MatrixLike) -> PriorEstimate:
     ----------
     X : array-like or sparse matrix of shape (n_samples, n_features)
         The rows of the pool. Any share may be positive; the negatives should resemble those in
-        training. An exact copy of a training row counts with its left-out score, if the fit left it
-        out, because the model is too certain of the rows that it learned from.
+        training. A copy of a training row counts with its left-out score, if the fit left it out,
+        because the model is too certain of the rows that it learned from.
 
     Returns
     -------
