@@ -490,6 +490,16 @@ def test_training_rows_count_with_their_left_out_scores(kind, dtype, tmp_path):
     assert load(tmp_path / "model.pcsda").count(np.vstack([rows[::-2], fresh])).prior == found
 
 
+def test_a_mixture_of_one_mode_recognises_rows_that_were_left_out_in_folds():
+    csda = CSDA(5, random_state=0)
+    for verifier in (csda, pcsda_pipeline(StandardScaler(), csda)):
+        mixture = MixtureVerifier(verifier, n_modes=1).fit(X[:200], Y[:200])
+        mixture.recalibrate(NEW, NEW_Y)
+        known = mixture.held_out_[0]
+        assert len(known) == 200
+        assert mixture.count(X[:200]).count == pytest.approx(count_positives(mixture, known).count)
+
+
 def test_training_rows_are_recognised_after_steps_whose_fit_transform_differs():
     rng = np.random.default_rng(0)
     positive = np.arange(600) < 120

@@ -233,9 +233,7 @@ optional
         if self.n_modes_ == 1:
             only = unwrap(self.models_[0]).model
             left_out = getattr(only, "loo_scores_", None)
-            same = only is self.models_[0]  # otherwise it has fingerprints of transformed rows
-            # Of a model that is calibrated in folds.
-            for name in ("held_out_", "loo_groups_", *(["fingerprints_"] if same else [])):
+            for name in ("held_out_", "loo_groups_"):  # of a model that is calibrated in folds
                 if hasattr(only, name):
                     setattr(self, name, getattr(only, name))
         elif left_out is not None and _verifier_of(rows.template).calibrate:

@@ -299,6 +299,10 @@ def left_out(model: Verifier) -> Scored | None:
 def fair_ratios(model: Verifier, X: MatrixLike, ratios: Array) -> Array:
     """Replace the ratios of the rows of X that copy training rows by their left-out scores."""
     rows = left_out(model)
+    if not hasattr(model, "fingerprints_") and len(getattr(model, "models_", [])) == 1:
+        # The only mode of a mixture is calibrated in folds, and knows the rows as it receives them.
+        inside = unwrap(model.models_[0])
+        model, X = inside.model, inside.rows(model._checked(X))
     if rows is None or not hasattr(model, "fingerprints_"):
         return ratios
     found = model.fingerprints_.of_copies(model._checked(X), rows.scores)
