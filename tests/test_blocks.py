@@ -855,6 +855,15 @@ def test_rows_without_spread_are_refused_as_in_memory():
         fit_blocks(PCSDA(n_subclasses=2), in_blocks([100], X * 1e200, y))
 
 
+def test_a_common_class_of_interest_that_nobody_named_is_reported():
+    X = np.random.default_rng(0).standard_normal((100, 4))
+    y = np.where(np.arange(100) % 10 == 0, "anna", "other")
+    blocks = [(X[:50], y[:50]), (X[50:], y[50:])]
+    with pytest.warns(UserWarning, match=r"is 'other', .* 90 of 100 rows; .* pos_label='anna'"):
+        fit_blocks(PCSDA(random_state=0), blocks)
+    fit_blocks(PCSDA(random_state=0, pos_label="other"), blocks)  # any warning is an error
+
+
 def test_an_empty_cluster_is_dropped_with_a_warning(monkeypatch):
     X, y, _, _ = make_data()
     far = np.vstack([X[~y][:2], np.full(5, 1e3)])

@@ -140,15 +140,14 @@ def check_labels(
         )
     index = positive_index(known, pos_label)
     positive = y == known[index]
-    if classes is None and pos_label is None and isinstance(known[index], str):
-        _warn_of_common(known.tolist(), positive)
+    if classes is None and pos_label is None:
+        warn_of_common(known.tolist(), int(np.sum(positive)), len(positive))
     return known, index, positive
 
 
-def _warn_of_common(names: list[str], positive: Mask) -> None:
+def warn_of_common(names: list[Any], n_positive: int, n_rows: int) -> None:
     """Warn if the second of two names, the class of interest by default, has nearly all rows."""
-    n_rows, n_positive = len(positive), int(np.sum(positive))
-    if n_positive >= COMMON * n_rows:
+    if isinstance(names[-1], str) and n_positive >= COMMON * n_rows:
         warn(
             f"the class of interest is {names[1]!r}, the second name in sorted order, with "
             f"{n_positive} of {n_rows} rows; for the other, pass pos_label={names[0]!r}, and "

@@ -46,7 +46,7 @@ from ..estimators.stream import CALIBRATION_ROWS, fit_left_out, fit_scatter, for
 from ..estimators.threads import twin_of
 from ..estimators.training import keep_linear
 from ..partition import find_centroids, settle_count, warn_of_empty
-from ..targets import check_labels, names_rest, warn_of_light
+from ..targets import check_labels, names_rest, warn_of_common, warn_of_light
 from ..unwrap import steps
 from . import passes
 from .data import Division, Intake
@@ -218,6 +218,8 @@ class _Fit:
         if is_contaminated(model):
             self._fit_hidden(found, scatter)
             return
+        if model.pos_label is None:
+            warn_of_common(self.intake.classes.tolist(), found.n_rows[0], found.n_rows.sum())
         samples = found.samples
         if self.leaves_out:
             fitted = self._leave_out(found, names, scatter)
