@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
+from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import validate_data
 
 from .core.linalg import Floats, Mask
@@ -239,6 +239,19 @@ def ready_rows(model: BaseEstimator, X: object) -> Floats | None:
     if not fits or hasattr(model, "feature_names_in_") or not np.isfinite(X).all():
         return None
     return X
+
+
+def as_rows(X: Any) -> Any:
+    """Return rows that a model has accepted as an array or CSR matrix of floats; tensors flat."""
+    X = check_array(
+        X,
+        accept_sparse="csr",
+        dtype=[np.float64, np.float32],
+        ensure_all_finite=False,
+        allow_nd=True,
+        ensure_min_samples=0,
+    )
+    return X if X.ndim == 2 else X.reshape(len(X), -1)
 
 
 def dense_if_small(X: Any) -> Any:

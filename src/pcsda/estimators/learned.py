@@ -25,6 +25,7 @@ from ..core.warning import warn
 from ..folds import count_folds, stratified
 from ..targets import check_groups, check_labels, check_weights, plain_labels
 from ..unwrap import unwrap
+from ..validation import as_rows
 from .parameters import is_contaminated
 from .steps import forget, keep_fingerprints, keep_held_out
 from .verifier import Verifier
@@ -90,7 +91,7 @@ def score_in_folds(model: pipeline.Pipeline, X: Any, y: ArrayLike, params: dict[
     forget(last, "loo_scores_", "loo_weights_", "loo_groups_", "held_out_", "fingerprints_")
     last.calibration_ = calibration
     keep_held_out(last, known)
-    keep_fingerprints(last, last._checked(unwrap(model).rows(X)), known.rows)
+    keep_fingerprints(last, as_rows(unwrap(model).rows(X)), known.rows)
     return True
 
 
@@ -107,7 +108,7 @@ def follow_transform(model: pipeline.Pipeline, X: Any) -> None:
     )
     if differs and hasattr(last, "fingerprints_") and hasattr(last, "loo_scores_"):
         scored = (last.partition_ >= 0) & ~np.isnan(last.loo_scores_)
-        keep_fingerprints(last, last._checked(inside.rows(X)), np.flatnonzero(scored))
+        keep_fingerprints(last, as_rows(inside.rows(X)), np.flatnonzero(scored))
 
 
 def _fold_scores(

@@ -300,16 +300,12 @@ optional
 
     def _asked(self, method: str, X: MatrixLike, *args: Any) -> Floats:
         """Call a method of each mode's verifier and stack the results, shape (n_modes, n)."""
-        X = self._checked(X)
-        return np.stack([asked(model, method, X, *args) for model in self.models_])
-
-    def _checked(self, X: MatrixLike) -> Any:
-        """Return rows for prediction as an array or sparse matrix."""
         check_is_fitted(self)
         validation.refuse_dask(X, predicts=True)
         sparse = "csr" if get_tags(self).input_tags.sparse else False
         dtype = [np.float64, np.float32]
-        return validated(self, X, reset=False, accept_sparse=sparse, dtype=dtype)
+        X = validated(self, X, reset=False, accept_sparse=sparse, dtype=dtype)
+        return np.stack([asked(model, method, X, *args) for model in self.models_])
 
     # These methods need only a ratio and a prior, or a distance.
     decision_function = Verifier.decision_function

@@ -16,7 +16,7 @@ from ..core.multilinear import Factors, MultilinearFactor, mode_ranks
 from ..core.subspace import Factor
 from ..core.warning import number_of
 from ..partition import count_distinct
-from ..validation import Seed
+from ..validation import MatrixLike, Seed
 from . import stream
 from .callbacks import calls_back
 from .parameters import check_verifier
@@ -211,12 +211,12 @@ n_components_, partition_, density_, calibration_
         self.ratios_ = np.array(found[0].ratios)
         return self
 
-    def _checked(self, X: Any) -> Any:
+    def _project(self, X: MatrixLike) -> Floats:
         rows, given = flattened(X)
         self._require_model()
         if given is not None:
             _require_same(given, self.shape_)
-        return super()._checked(rows)
+        return super()._project(rows)
 
     def fast_scorer(self) -> Callable[[Floats], Any]:
         """Return a plain function that scores rows; see :meth:`PCSDA.fast_scorer`.

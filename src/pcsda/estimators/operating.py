@@ -21,7 +21,7 @@ from ..core.warning import warn
 from ..metrics import PriorEstimate, estimate_prior
 from ..targets import check_labels, check_weights
 from ..unwrap import unwrap
-from ..validation import MatrixLike
+from ..validation import MatrixLike, as_rows
 from .steps import forget, rule_of
 from .threads import updates
 
@@ -302,10 +302,10 @@ def fair_ratios(model: Verifier, X: MatrixLike, ratios: Array) -> Array:
     if not hasattr(model, "fingerprints_") and len(getattr(model, "models_", [])) == 1:
         # The only mode of a mixture is calibrated in folds, and knows the rows as it receives them.
         inside = unwrap(model.models_[0])
-        model, X = inside.model, inside.rows(model._checked(X))
+        model, X = inside.model, inside.rows(as_rows(X))
     if rows is None or not hasattr(model, "fingerprints_"):
         return ratios
-    found = model.fingerprints_.of_copies(model._checked(X), rows.scores)
+    found = model.fingerprints_.of_copies(as_rows(X), rows.scores)
     return np.where(np.isnan(found), ratios, found)
 
 

@@ -162,16 +162,18 @@ class Verifier(
             )
         check_is_fitted(self)
 
-    def _checked(self, X: Any) -> Any:
-        """Return rows for prediction as an array or sparse matrix; they may hold NaN."""
+    def _project(self, X: Any) -> Floats:
         self._require_model()
         validation.refuse_dask(X, predicts=True)
-        rules = {"accept_sparse": self._sparse, "dtype": [np.float64, np.float32]}
-        return validated(self, X, reset=False, ensure_all_finite=False, **rules)
-
-    def _project(self, X: Any) -> Floats:
         # NaN and infinity in a row show up in its coordinates, which are much quicker to check.
-        X = self._checked(X)
+        X = validated(
+            self,
+            X,
+            reset=False,
+            accept_sparse=self._sparse,
+            dtype=[np.float64, np.float32],
+            ensure_all_finite=False,
+        )
         with np.errstate(over="ignore", invalid="ignore"):  # checked below
             z = self._coordinates(X)
         if not np.isfinite(z).all():
