@@ -209,11 +209,8 @@ class _Fit:
         if found is None:
             raise ValueError("sample_weight is zero for all rows; at least one sample must count")
         names, scatter = self._filled(found, division)
-        if sample is not None and sample.rows.n_offered != found.n_rows.sum():
-            raise ValueError(
-                f"there were {sample.rows.n_offered} rows when a sample was drawn and there are "
-                f"{found.n_rows.sum()} now; blocks must be the same in every pass"
-            )
+        if sample is not None:
+            _refuse_other_rows(sample.rows.n_offered, int(found.n_rows.sum()))
         settle_ridge(model, scatter.n_positive)
         if is_contaminated(model):
             self._fit_hidden(found, scatter)
@@ -463,3 +460,12 @@ def _seeded(estimator: BaseEstimator, seed: int) -> Iterator[None]:
         yield
     finally:
         estimator.random_state = before
+
+
+def _refuse_other_rows(before: int, now: int) -> None:
+    """Refuse blocks that had another number of rows in an earlier pass."""
+    if before != now:
+        raise ValueError(
+            f"there were {before} rows when a sample was drawn and there are {now} now; blocks "
+            "must be the same in every pass"
+        )
